@@ -1,0 +1,236 @@
+//! When a second copy of a slow call may start.
+
+use std::time::Duration;
+
+use super::{PolicyError, WinRate};
+
+/// When a second copy of a slow call may start.
+///
+/// [`Hedge::at`] is a complete configuration; the setters change one default each.
+/// Values are checked when the channel is built ([`Hedge::validate`]).
+///
+/// ```
+/// use tonic_hedge_engine::policy::Hedge;
+/// use std::time::Duration;
+///
+/// let hedge = Hedge::at(0.95).minimum_delay(Duration::from_millis(25));
+/// assert!(hedge.validate().is_ok());
+/// assert_eq!(
+///     Hedge::at(1.2).validate().unwrap_err().to_string(),
+///     "Hedge.quantile: 1.2 is not in [0.5, 1)",
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Hedge {
+    /// What makes a hedge due.
+    pub timing: Timing,
+    /// Attempts in flight at once, the original included. Default 2; at least 2.
+    pub max_concurrent: u32,
+    /// Recent calls that the estimate needs before any hedge fires. Default 20; at least 1.
+    pub minimum_samples: u64,
+    /// Floor under a measured threshold. Default 10 ms; at least 1 ms, so that a dependency
+    /// that answers in microseconds is not asked everything twice.
+    pub minimum_delay: Duration,
+    /// Ceiling over a measured threshold. Default none; not below `minimum_delay`.
+    pub maximum_delay: Option<Duration>,
+    /// The threshold until there are `minimum_samples`. Default none: a cold process does
+    /// not guess.
+    pub cold_start: Option<Duration>,
+    /// History that the estimate covers. Default 30 s; 1 s to 1 h.
+    pub window: Duration,
+    /// What shares one estimate. Default [`Scope::Method`].
+    pub scope: Scope,
+    /// How far towards the breaker's trip point the error rate may climb before hedging
+    /// stops. Default 0.5; more than 0, at most 1.
+    pub suppress_at: f64,
+    /// Holds hedges back once they stop winning. Default none.
+    pub win_rate: Option<WinRate>,
+}
+
+/// What makes a hedge due.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Timing {
+    /// The newest attempt outran this live quantile of its method's latency.
+    Quantile(f64),
+    /// The newest attempt has run for this long.
+    After(Duration),
+    /// Never on latency: only a failure while another attempt is in flight.
+    OnFailure,
+}
+
+/// What shares one latency estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scope {
+    /// One estimate per method.
+    #[default]
+    Method,
+}
+
+impl Hedge {
+    /// Hedges a call that outruns the live quantile `quantile` (0.5 <= q < 1) of its
+    /// method's latency. It is also the extra load: 0.95 costs about 5 %.
+    pub fn at(quantile: f64) -> Self {
+        Self::timed(Timing::Quantile(quantile))
+    }
+
+    /// Hedges a call whose newest attempt has run for `delay`. A fixed delay ages: prefer
+    /// [`Hedge::at`] where the latency can be measured.
+    pub fn after(delay: Duration) -> Self {
+        Self::timed(Timing::After(delay))
+    }
+
+    /// Starts all attempts that `max_concurrent` and the call's `max_attempts` allow at once.
+    pub fn immediately() -> Self {
+        Self::timed(Timing::After(Duration::ZERO))
+    }
+
+    /// Never hedges on latency.
+    pub fn on_failure() -> Self {
+        Self::timed(Timing::OnFailure)
+    }
+
+    fn timed(timing: Timing) -> Self {
+        Self {
+            timing,
+            max_concurrent: 2,
+            minimum_samples: 20,
+            minimum_delay: Duration::from_millis(10),
+            maximum_delay: None,
+            cold_start: None,
+            window: Duration::from_secs(30),
+            scope: Scope::Method,
+            suppress_at: 0.5,
+            win_rate: None,
+        }
+    }
+
+    /// Sets [`Hedge::max_concurrent`].
+    #[must_use]
+    pub fn max_concurrent(mut self, attempts: u32) -> Self {
+        self.max_concurrent = attempts;
+        self
+    }
+
+    /// Sets [`Hedge::minimum_samples`].
+    #[must_use]
+    pub fn minimum_samples(mut self, calls: u64) -> Self {
+        self.minimum_samples = calls;
+        self
+    }
+
+    /// Sets [`Hedge::minimum_delay`].
+    #[must_use]
+    pub fn minimum_delay(mut self, delay: Duration) -> Self {
+        self.minimum_delay = delay;
+        self
+    }
+
+    /// Sets [`Hedge::maximum_delay`].
+    #[must_use]
+    pub fn maximum_delay(mut self, delay: Duration) -> Self {
+        self.maximum_delay = Some(delay);
+        self
+    }
+
+    /// Sets [`Hedge::cold_start`].
+    #[must_use]
+    pub fn cold_start(mut self, threshold: Duration) -> Self {
+        self.cold_start = Some(threshold);
+        self
+    }
+
+    /// Sets [`Hedge::window`].
+    #[must_use]
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// Sets [`Hedge::suppress_at`].
+    #[must_use]
+    pub fn suppress_at(mut self, fraction: f64) -> Self {
+        self.suppress_at = fraction;
+        self
+    }
+
+    /// Sets [`Hedge::win_rate`].
+    #[must_use]
+    pub fn win_rate(mut self, win_rate: WinRate) -> Self {
+        self.win_rate = Some(win_rate);
+        self
+    }
+
+    /// Whether the delay is measured, so that gate 5 asks for samples.
+    pub fn is_measured(&self) -> bool {
+        matches!(self.timing, Timing::Quantile(_))
+    }
+
+    /// The delay before a hedge, from what the estimate says (`None` without samples).
+    ///
+    /// The floor and the ceiling bound a measured threshold only: a fixed delay is the
+    /// user's own number.
+    pub fn threshold(&self, measured: Option<Duration>) -> Option<Duration> {
+        match self.timing {
+            Timing::After(delay) => Some(delay),
+            Timing::OnFailure => None,
+            Timing::Quantile(_) => measured
+                .map(|measured| {
+                    let ceiling = self.maximum_delay.unwrap_or(Duration::MAX);
+                    measured.max(self.minimum_delay).min(ceiling)
+                })
+                .or(self.cold_start),
+        }
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is out of its bounds.
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        if let Timing::Quantile(q) = self.timing {
+            PolicyError::unless((0.5..1.0).contains(&q), "Hedge.quantile", q, "in [0.5, 1)")?;
+        }
+        PolicyError::unless(
+            self.max_concurrent >= 2,
+            "Hedge.max_concurrent",
+            self.max_concurrent,
+            "at least 2",
+        )?;
+        PolicyError::unless(
+            self.minimum_samples >= 1,
+            "Hedge.minimum_samples",
+            self.minimum_samples,
+            "at least 1",
+        )?;
+        PolicyError::unless(
+            self.minimum_delay >= Duration::from_millis(1),
+            "Hedge.minimum_delay",
+            self.minimum_delay,
+            "at least 1ms",
+        )?;
+        if let Some(ceiling) = self.maximum_delay {
+            PolicyError::unless(
+                ceiling >= self.minimum_delay,
+                "Hedge.maximum_delay",
+                ceiling,
+                "at least Hedge.minimum_delay",
+            )?;
+        }
+        PolicyError::unless(
+            (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&self.window),
+            "Hedge.window",
+            self.window,
+            "in [1s, 3600s]",
+        )?;
+        PolicyError::unless(
+            self.suppress_at > 0.0 && self.suppress_at <= 1.0,
+            "Hedge.suppress_at",
+            self.suppress_at,
+            "in (0, 1]",
+        )?;
+        self.win_rate.as_ref().map_or(Ok(()), WinRate::validate)
+    }
+}

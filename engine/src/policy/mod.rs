@@ -1,0 +1,15 @@
+//! What the user asks for: plain values with documented bounds, checked once.
+
+mod breaker;
+mod budget;
+mod error;
+mod hedge;
+mod retry;
+mod win_rate;
+
+pub use breaker::BreakerPolicy;
+pub use budget::BudgetPolicy;
+pub use error::PolicyError;
+pub use hedge::{Hedge, Scope, Timing};
+pub use retry::Retry;
+pub use win_rate::WinRate;
