@@ -1,0 +1,279 @@
+//! The future that performs a race's steps on a host.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep};
+
+use super::machine::{Ask, End, Event, Launch, Race, Rules, Step, Verdict};
+
+/// What the driver needs of the world: it launches, answers and judges, and is told what
+/// became of each attempt. One host serves one call.
+///
+/// Nothing here is async and no lock is held by the driver: a host may call back into
+/// whatever it likes.
+pub trait Host {
+    /// One attempt on its way. Dropping it cancels it.
+    type Attempt: Future<Output = Self::Reply> + Unpin;
+    /// What an attempt ends with.
+    type Reply;
+
+    /// Starts an attempt, or finds no endpoint for it.
+    fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Self::Attempt>>;
+
+    /// Says whether a further attempt may start. A yes has reserved what it needs.
+    fn ask(&mut self, now: Duration, ask: Ask) -> Answer;
+
+    /// Judges a finished attempt, and records it.
+    fn judge(&mut self, now: Duration, launch: &Launch, reply: &Self::Reply) -> Verdict;
+
+    /// Takes an attempt that the race has no more use for: it is dropped, or detached.
+    fn discard(&mut self, now: Duration, launch: Launch, attempt: Self::Attempt, why: Gone);
+}
+
+/// A launched attempt.
+#[derive(Debug)]
+pub struct Launched<A> {
+    /// The attempt.
+    pub attempt: A,
+    /// When a hedge is due, from now.
+    pub hedge_after: Option<Duration>,
+}
+
+/// The answer to an [`Ask`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Yes. A retry waits this long first, unless the server's pushback fixed its wait.
+    Granted(Duration),
+    /// No.
+    Held,
+}
+
+/// Why an attempt in flight is discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// Another attempt ended the race.
+    Lost,
+    /// The deadline passed.
+    Deadline,
+    /// The caller went away.
+    CallerGone,
+}
+
+/// A finished race.
+#[derive(Debug)]
+pub struct Over<H: Host> {
+    /// The host, with what it has noted.
+    pub host: H,
+    /// How it ended.
+    pub end: End,
+    /// The result that the call ends with, where an attempt made one.
+    pub reply: Option<H::Reply>,
+    /// When it ended, since the start of the call.
+    pub at: Duration,
+}
+
+pin_project! {
+    /// Drives one race to its end.
+    ///
+    /// # Cancel safety
+    /// Dropping it hands every attempt in flight to [`Host::discard`] with
+    /// [`Gone::CallerGone`].
+    #[must_use = "a race runs only while it is polled"]
+    pub struct Drive<H: Host> {
+        race: Race,
+        // `None` only after the end.
+        host: Option<H>,
+        started: Instant,
+        // The original attempt stays out of the vector, which a call that is not hedged
+        // therefore never allocates.
+        first: Option<(Launch, H::Attempt)>,
+        others: Vec<(Launch, H::Attempt)>,
+        last_failure: Option<H::Reply>,
+        step: Option<Step>,
+        #[pin]
+        sleep: Option<Sleep>,
+        sleep_until: Option<Duration>,
+    }
+
+    impl<H: Host> PinnedDrop for Drive<H> {
+        fn drop(this: Pin<&mut Self>) {
+            this.abandon();
+        }
+    }
+}
+
+impl<H: Host> Drive<H> {
+    /// A race that starts when first polled. `started` is the call's own start: its deadline
+    /// and thresholds count from there.
+    pub fn new(host: H, rules: Rules, started: Instant) -> Self {
+        Self {
+            race: Race::new(rules),
+            host: Some(host),
+            started,
+            first: None,
+            others: Vec::new(),
+            last_failure: None,
+            step: None,
+            sleep: None,
+            sleep_until: None,
+        }
+    }
+
+    fn abandon(self: Pin<&mut Self>) {
+        let this = self.project();
+        let Some(host) = this.host else { return };
+        let now = this.started.elapsed();
+        this.race.on(now, Event::CallerGone);
+        for (launch, attempt) in this.first.take().into_iter().chain(this.others.drain(..)) {
+            host.discard(now, launch, attempt, Gone::CallerGone);
+        }
+    }
+}
+
+impl<H: Host> Future for Drive<H> {
+    type Output = Over<H>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.as_mut().project();
+        let mut now = this.started.elapsed();
+        let mut step = match this.step.take() {
+            Some(step) => step,
+            None => this.race.on(now, Event::Start),
+        };
+        loop {
+            let host = this.host.as_mut();
+            #[allow(clippy::expect_used)] // The contract of `Future`, as the standard library's.
+            let host = host.expect("a finished race was polled again");
+            let event = match step {
+                Step::Launch(launch) => match host.launch(now, launch) {
+                    Some(Launched {
+                        attempt,
+                        hedge_after,
+                    }) => {
+                        // Only an attempt that is alone may take the first place, so that
+                        // the order of polling stays the order of launches.
+                        match this.first {
+                            None if this.others.is_empty() => {
+                                *this.first = Some((launch, attempt));
+                            }
+                            _ => this.others.push((launch, attempt)),
+                        }
+                        Event::Launched { hedge_after }
+                    }
+                    None => Event::Unplaced,
+                },
+                Step::Ask(ask) => match host.ask(now, ask) {
+                    Answer::Granted(wait) => Event::Granted { wait },
+                    Answer::Held => Event::Held,
+                },
+                Step::Wait { until } => match poll_attempts(this.first, this.others, cx) {
+                    Some((launch, reply)) => {
+                        now = this.started.elapsed();
+                        let verdict = host.judge(now, &launch, &reply);
+                        *this.last_failure = Some(reply);
+                        Event::Finished { launch, verdict }
+                    }
+                    None => {
+                        let timer = Timer {
+                            started: *this.started,
+                            sleep: this.sleep.as_mut(),
+                            until: this.sleep_until,
+                        };
+                        if timer.poll(until, cx).is_pending() {
+                            *this.step = Some(step);
+                            return Poll::Pending;
+                        }
+                        now = this.started.elapsed();
+                        Event::Tick
+                    }
+                },
+                Step::End(end) => {
+                    let why = match end {
+                        End::Deadline => Gone::Deadline,
+                        _ => Gone::Lost,
+                    };
+                    for (launch, attempt) in
+                        this.first.take().into_iter().chain(this.others.drain(..))
+                    {
+                        host.discard(now, launch, attempt, why);
+                    }
+                    let reply = match end {
+                        End::Answer(_) | End::Failed(_) => this.last_failure.take(),
+                        _ => None,
+                    };
+                    let Some(host) = this.host.take() else {
+                        return Poll::Pending;
+                    };
+                    return Poll::Ready(Over {
+                        host,
+                        end,
+                        reply,
+                        at: now,
+                    });
+                }
+            };
+            step = this.race.on(now, event);
+        }
+    }
+}
+
+/// Polls the attempts in the order of their launch, so that of two that are ready the older
+/// one counts.
+fn poll_attempts<A: Future + Unpin>(
+    first: &mut Option<(Launch, A)>,
+    others: &mut Vec<(Launch, A)>,
+    cx: &mut Context<'_>,
+) -> Option<(Launch, A::Output)> {
+    if let Some((launch, attempt)) = first
+        && let Poll::Ready(reply) = Pin::new(attempt).poll(cx)
+    {
+        let launch = *launch;
+        *first = None;
+        return Some((launch, reply));
+    }
+    for index in 0..others.len() {
+        let (launch, attempt) = &mut others[index];
+        if let Poll::Ready(reply) = Pin::new(attempt).poll(cx) {
+            let launch = *launch;
+            others.remove(index);
+            return Some((launch, reply));
+        }
+    }
+    None
+}
+
+/// The one timer of a call, for its threshold, its backoff and its deadline alike.
+struct Timer<'a> {
+    started: Instant,
+    sleep: Pin<&'a mut Option<Sleep>>,
+    until: &'a mut Option<Duration>,
+}
+
+impl Timer<'_> {
+    fn poll(mut self, until: Option<Duration>, cx: &mut Context<'_>) -> Poll<()> {
+        // A deadline past what the clock can express is none.
+        let deadline = until.and_then(|until| self.started.checked_add(until));
+        let (Some(until), Some(deadline)) = (until, deadline) else {
+            self.sleep.set(None);
+            *self.until = None;
+            return Poll::Pending;
+        };
+        if *self.until != Some(until) {
+            match self.sleep.as_mut().as_pin_mut() {
+                Some(sleep) => sleep.reset(deadline),
+                None => self.sleep.set(Some(tokio::time::sleep_until(deadline))),
+            }
+            *self.until = Some(until);
+        }
+        match self.sleep.as_mut().as_pin_mut() {
+            Some(sleep) => sleep.poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
