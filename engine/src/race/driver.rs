@@ -30,7 +30,7 @@ pub trait Host {
     fn ask(&mut self, now: Duration, ask: Ask) -> Answer;
 
     /// Judges a finished attempt, and records it.
-    fn judge(&mut self, now: Duration, launch: &Launch, reply: &Self::Reply) -> Verdict;
+    fn judge(&mut self, now: Duration, launch: &Launch, reply: &mut Self::Reply) -> Verdict;
 
     /// Takes an attempt that the race has no more use for: it is dropped, or detached.
     fn discard(&mut self, now: Duration, launch: Launch, attempt: Self::Attempt, why: Gone);
