@@ -1,29 +1,36 @@
 //! What a tracing backend sees of a call: one span for the call, one for each attempt under it.
 //!
 //! - `names`: every name in one place.
-//! - `spans`: through OpenTelemetry's API, with the feature `telemetry`.
+//! - `spans`, `attempt`, `values`: through OpenTelemetry's API, with the feature `telemetry`.
 //! - `noop`: the same types without the feature, so that the call path knows of no feature.
 //!
 //! Nothing but names, addresses, numbers and codes is recorded: no header, no message, neither a
 //! request's nor a status's.
 
 #[cfg(feature = "telemetry")]
+mod attempt;
+#[cfg(feature = "telemetry")]
 mod names;
 #[cfg(not(feature = "telemetry"))]
 mod noop;
 #[cfg(feature = "telemetry")]
 mod spans;
-#[cfg(all(test, feature = "telemetry"))]
+#[cfg(feature = "telemetry")]
+#[cfg(test)]
 mod tests;
+#[cfg(feature = "telemetry")]
+mod values;
 
 use tonic::Code;
 
 use crate::log::AttemptKind;
 
+#[cfg(feature = "telemetry")]
+pub(crate) use attempt::{AttemptSpan, Scoped};
 #[cfg(not(feature = "telemetry"))]
 pub(crate) use noop::{AttemptSpan, CallSpan, Scoped, Telemetry};
 #[cfg(feature = "telemetry")]
-pub(crate) use spans::{AttemptSpan, CallSpan, Scoped, Telemetry};
+pub(crate) use spans::{CallSpan, Telemetry};
 
 /// What is known of an attempt when it starts.
 #[derive(Clone, Copy, Debug)]

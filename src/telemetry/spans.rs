@@ -1,4 +1,4 @@
-//! The spans of a call and its attempts, through OpenTelemetry's API.
+//! The span of a call, through OpenTelemetry's API, and the start of its attempts' spans.
 //!
 //! The call's span is INTERNAL and its attempts' are CLIENT, since a server's span must hang under
 //! the CLIENT span that sent it its context. The API can't be asked whether a provider is
@@ -6,29 +6,24 @@
 //! nothing more: all else is built only for a call whose span is recorded. The attempts of a call
 //! that is not recorded have no spans either; its sampler has spoken for them.
 
-use std::{
-    fmt,
-    pin::Pin,
-    sync::Arc,
-    task::{self, Poll},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 use opentelemetry::{
-    Context, InstrumentationScope, KeyValue, Value as Attribute,
+    Context, InstrumentationScope, KeyValue,
     global::{self, BoxedTracer},
-    propagation::Injector,
-    trace::{
-        Span, SpanBuilder, SpanKind, SpanRef, Status, TraceContextExt, Tracer, TracerProvider,
-    },
+    trace::{Span, SpanBuilder, SpanKind, TraceContextExt, Tracer, TracerProvider},
 };
-use pin_project_lite::pin_project;
 use tonic::Code;
-use tonic_hedge_engine::gate::{Gate, Reading, Reason, Report, Value};
+use tonic_hedge_engine::gate::{Gate, Reason, Report};
 
-use super::{AttemptEnd, AttemptInfo, names};
-use crate::log::{AttemptKind, code_name};
+use super::{
+    AttemptInfo,
+    attempt::{AttemptSpan, inject},
+    names,
+    values::{attribute, millis, set_code, set_error},
+};
+use crate::log::AttemptKind;
 
 /// Where the spans of a channel go, and what they hang under.
 ///
@@ -48,22 +43,6 @@ pub(crate) struct CallSpan {
     recording: Option<Recording>,
 }
 
-/// The span of an attempt. Dropped before [`end`](Self::end), it says that it was discarded.
-pub(crate) struct AttemptSpan {
-    /// None once it has ended, or where the call is not recorded.
-    context: Option<Context>,
-}
-
-pin_project! {
-    /// A future that is polled with an attempt's span as the current one, so that spans which
-    /// start inside hang under it.
-    pub(crate) struct Scoped<F> {
-        #[pin]
-        future: F,
-        context: Option<Context>,
-    }
-}
-
 /// What starting attempts needs.
 struct Recording {
     tracer: CallTracer,
@@ -75,9 +54,6 @@ enum CallTracer {
     Given(Arc<BoxedTracer>),
     Global(BoxedTracer),
 }
-
-/// Overwrites: a context that an interceptor put in is the same for every attempt.
-struct HeaderInjector<'a>(&'a mut HeaderMap);
 
 // === impl Telemetry ===
 
@@ -183,7 +159,7 @@ impl CallSpan {
     ) -> AttemptSpan {
         let Some(Recording { tracer, method }) = &self.recording else {
             inject(&self.context, headers);
-            return AttemptSpan { context: None };
+            return AttemptSpan::new(None);
         };
         let transparent = info.kind == AttemptKind::Replacement;
         let mut attributes = vec![
@@ -205,9 +181,7 @@ impl CallSpan {
             .start_with_context(tracer.get(), &self.context);
         let context = self.context.with_span(span);
         inject(&context, headers);
-        AttemptSpan {
-            context: Some(context),
-        }
+        AttemptSpan::new(Some(context))
     }
 
     /// What the gates and the holds said: one event each.
@@ -217,28 +191,21 @@ impl CallSpan {
         }
         let span = self.context.span();
         for (gate, reading) in Gate::ALL.into_iter().zip(&report.gates) {
-            let mut attributes = Vec::with_capacity(5);
-            attributes.push(KeyValue::new(names::GATE_NUMBER, i64::from(gate.number())));
-            attributes.push(KeyValue::new(names::GATE_NAME, gate.name()));
-            attributes.push(KeyValue::new(names::GATE_HOLDS, reading.holds));
-            attributes.push(KeyValue::new(
-                names::GATE_OBSERVED,
-                attribute(&reading.observed),
-            ));
-            attributes.push(KeyValue::new(names::GATE_LIMIT, attribute(&reading.limit)));
+            let attributes = vec![
+                KeyValue::new(names::GATE_NUMBER, i64::from(gate.number())),
+                KeyValue::new(names::GATE_NAME, gate.name()),
+                KeyValue::new(names::GATE_HOLDS, reading.holds),
+                KeyValue::new(names::GATE_OBSERVED, attribute(&reading.observed)),
+                KeyValue::new(names::GATE_LIMIT, attribute(&reading.limit)),
+            ];
             span.add_event(names::GATE, attributes);
         }
         for (hold, reading) in &report.holds {
-            let Reading {
-                holds,
-                observed,
-                limit,
-            } = reading;
             let attributes = vec![
                 KeyValue::new(names::HOLD_NAME, hold.name()),
-                KeyValue::new(names::HOLD_HOLDS, *holds),
-                KeyValue::new(names::HOLD_OBSERVED, attribute(observed)),
-                KeyValue::new(names::HOLD_LIMIT, attribute(limit)),
+                KeyValue::new(names::HOLD_HOLDS, reading.holds),
+                KeyValue::new(names::HOLD_OBSERVED, attribute(&reading.observed)),
+                KeyValue::new(names::HOLD_LIMIT, attribute(&reading.limit)),
             ];
             span.add_event(names::HOLD, attributes);
         }
@@ -313,59 +280,6 @@ impl Drop for CallSpan {
     }
 }
 
-// === impl AttemptSpan ===
-
-impl AttemptSpan {
-    /// Polls the attempt's future under its span.
-    pub(crate) fn scope<F: Future>(&self, future: F) -> Scoped<F> {
-        Scoped {
-            future,
-            context: self.context.clone(),
-        }
-    }
-
-    /// Ends the span. Only the first end counts.
-    pub(crate) fn end(&mut self, end: AttemptEnd) {
-        let Some(context) = self.context.take() else {
-            return;
-        };
-        let span = context.span();
-        let (outcome, code) = match end {
-            AttemptEnd::Won(code) => ("won", Some(code)),
-            AttemptEnd::Lost(code) => ("lost", code),
-            AttemptEnd::Failed(code) => ("failed", Some(code)),
-            AttemptEnd::Discarded => ("discarded", None),
-        };
-        span.set_attribute(KeyValue::new(names::ATTEMPT_OUTCOME, outcome));
-        if let Some(code) = code {
-            set_code(&span, code);
-        }
-        // Whatever a loser came to, nobody was hurt by it.
-        if let AttemptEnd::Won(code) | AttemptEnd::Failed(code) = end {
-            set_error(&span, code);
-        }
-        span.end();
-    }
-}
-
-impl Drop for AttemptSpan {
-    fn drop(&mut self) {
-        self.end(AttemptEnd::Discarded);
-    }
-}
-
-// === impl Scoped ===
-
-impl<F: Future> Future for Scoped<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let _attached = this.context.clone().map(Context::attach);
-        this.future.poll(cx)
-    }
-}
-
 // === impl CallTracer ===
 
 impl CallTracer {
@@ -375,49 +289,4 @@ impl CallTracer {
             Self::Global(tracer) => tracer,
         }
     }
-}
-
-// === impl HeaderInjector ===
-
-impl Injector for HeaderInjector<'_> {
-    fn set(&mut self, key: &str, value: String) {
-        // What is no header can't be sent; a propagator's mistake is not worth a call.
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
-            self.0.insert(name, value);
-        }
-    }
-}
-
-fn inject(context: &Context, headers: &mut HeaderMap) {
-    global::get_text_map_propagator(|propagator| {
-        propagator.inject_context(context, &mut HeaderInjector(headers));
-    });
-}
-
-fn set_code(span: &SpanRef<'_>, code: Code) {
-    span.set_attribute(KeyValue::new(names::RPC_STATUS_CODE, code_name(code)));
-}
-
-/// By the conventions every code but OK is an error to a client. The description is the code's
-/// name: a status's message may hold anything.
-fn set_error(span: &SpanRef<'_>, code: Code) {
-    if code != Code::Ok {
-        span.set_attribute(KeyValue::new(names::ERROR_TYPE, code_name(code)));
-        span.set_status(Status::error(code_name(code)));
-    }
-}
-
-fn attribute(value: &Value) -> Attribute {
-    match value {
-        Value::None => "none".into(),
-        Value::Bool(value) => (*value).into(),
-        Value::Count(value) => i64::try_from(*value).unwrap_or(i64::MAX).into(),
-        Value::Number(value) => (*value).into(),
-        Value::Time(value) => millis(*value).into(),
-        Value::Text(value) => value.clone().into(),
-    }
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
 }
