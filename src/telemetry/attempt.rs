@@ -1,0 +1,111 @@
+//! An attempt's span once it runs: the current one while the attempt is polled, its identity in the
+//! attempt's headers, and its end.
+
+use std::{
+    pin::Pin,
+    task::{self, Poll},
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::{Context, KeyValue, global, propagation::Injector, trace::TraceContextExt};
+use pin_project_lite::pin_project;
+
+use super::{
+    AttemptEnd, names,
+    values::{set_code, set_error},
+};
+
+/// The span of an attempt. Dropped before [`end`](Self::end), it says that it was discarded.
+pub(crate) struct AttemptSpan {
+    /// None once it has ended, or where the call is not recorded.
+    context: Option<Context>,
+}
+
+pin_project! {
+    /// A future that is polled with an attempt's span as the current one, so that spans which
+    /// start inside hang under it.
+    pub(crate) struct Scoped<F> {
+        #[pin]
+        future: F,
+        context: Option<Context>,
+    }
+}
+
+/// Overwrites: a context that an interceptor put in is the same for every attempt.
+struct HeaderInjector<'a>(&'a mut HeaderMap);
+
+// === impl AttemptSpan ===
+
+impl AttemptSpan {
+    /// The span of this context; none where the call is not recorded.
+    pub(super) fn new(context: Option<Context>) -> Self {
+        Self { context }
+    }
+
+    /// Polls the attempt's future under its span.
+    pub(crate) fn scope<F: Future>(&self, future: F) -> Scoped<F> {
+        Scoped {
+            future,
+            context: self.context.clone(),
+        }
+    }
+
+    /// Ends the span. Only the first end counts.
+    pub(crate) fn end(&mut self, end: AttemptEnd) {
+        let Some(context) = self.context.take() else {
+            return;
+        };
+        let span = context.span();
+        let (outcome, code) = match end {
+            AttemptEnd::Won(code) => ("won", Some(code)),
+            AttemptEnd::Lost(code) => ("lost", code),
+            AttemptEnd::Failed(code) => ("failed", Some(code)),
+            AttemptEnd::Discarded => ("discarded", None),
+        };
+        span.set_attribute(KeyValue::new(names::ATTEMPT_OUTCOME, outcome));
+        if let Some(code) = code {
+            set_code(&span, code);
+        }
+        // Whatever a loser came to, nobody was hurt by it.
+        if let AttemptEnd::Won(code) | AttemptEnd::Failed(code) = end {
+            set_error(&span, code);
+        }
+        span.end();
+    }
+}
+
+impl Drop for AttemptSpan {
+    fn drop(&mut self) {
+        self.end(AttemptEnd::Discarded);
+    }
+}
+
+// === impl Scoped ===
+
+impl<F: Future> Future for Scoped<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _attached = this.context.clone().map(Context::attach);
+        this.future.poll(cx)
+    }
+}
+
+// === impl HeaderInjector ===
+
+impl Injector for HeaderInjector<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        // What is no header can't be sent; a propagator's mistake is not worth a call.
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
+            self.0.insert(name, value);
+        }
+    }
+}
+
+/// Puts a context into headers, in the form that the global propagator has.
+pub(super) fn inject(context: &Context, headers: &mut HeaderMap) {
+    global::get_text_map_propagator(|propagator| {
+        propagator.inject_context(context, &mut HeaderInjector(headers));
+    });
+}

@@ -1,0 +1,77 @@
+//! Every name that telemetry uses: spans, events, attributes.
+//!
+//! `rpc.*`, `server.*` and `error.type` are OpenTelemetry's RPC conventions, schema 1.42.0, copied
+//! since the crate that has them calls them experimental. They were renamed twice and are about to
+//! be once more: the conventions' main branch has `rpc.status_code` for
+//! `rpc.response.status_code`. This file is the place to follow.
+//! `previous-rpc-attempts`, `transparent-retry` and the spans' prefixes are gRFC A72's.
+//! `hedge.*` is ours. Times are in milliseconds, as `f64`.
+
+/// The instrumentation scope, for spans and metrics alike.
+pub(super) const SCOPE: &str = "tonic-hedge";
+/// The version of the conventions above, so that a collector can translate their names.
+pub(super) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
+
+// Spans: a prefix, then `package.Service/Method`.
+pub(super) const CALL_SPAN: &str = "Sent.";
+pub(super) const ATTEMPT_SPAN: &str = "Attempt.";
+
+// Attributes of both spans.
+pub(super) const RPC_SYSTEM: &str = "rpc.system.name";
+pub(super) const RPC_SYSTEM_GRPC: &str = "grpc";
+/// `package.Service/Method`.
+pub(super) const RPC_METHOD: &str = "rpc.method";
+/// The code's name as gRPC spells it; absent where nothing answered.
+pub(super) const RPC_STATUS_CODE: &str = "rpc.response.status_code";
+/// The same, only on an error.
+pub(super) const ERROR_TYPE: &str = "error.type";
+
+// Attributes of the call span.
+/// `ok`, `error`, or `cancelled` when the caller went away.
+pub(super) const CALL_OUTCOME: &str = "hedge.call.outcome";
+
+// Attributes of an attempt's span.
+pub(super) const SERVER_ADDRESS: &str = "server.address";
+pub(super) const SERVER_PORT: &str = "server.port";
+/// Attempts before this one, as in the header `grpc-previous-rpc-attempts`.
+pub(super) const PREVIOUS_ATTEMPTS: &str = "previous-rpc-attempts";
+pub(super) const TRANSPARENT_RETRY: &str = "transparent-retry";
+/// 0 is the original. Also on the four hedge events that concern an attempt.
+pub(super) const ATTEMPT_NUMBER: &str = "hedge.attempt.number";
+/// `original`, `hedge`, `retry`, `replacement`.
+pub(super) const ATTEMPT_KIND: &str = "hedge.attempt.kind";
+/// `won`, `lost`, `discarded`, `failed`.
+pub(super) const ATTEMPT_OUTCOME: &str = "hedge.attempt.outcome";
+/// The endpoint's name in the channel.
+pub(super) const ATTEMPT_ENDPOINT: &str = "hedge.attempt.endpoint";
+
+// Events of the call span. A span of the SDK keeps 128: at 7 gates and at most 6 holds each time
+// that the gates are asked, room for eight times.
+/// One per gate.
+pub(super) const GATE: &str = "hedge.gate";
+/// 1 to 7.
+pub(super) const GATE_NUMBER: &str = "hedge.gate.number";
+pub(super) const GATE_NAME: &str = "hedge.gate.name";
+/// Whether the gate lets a hedge start.
+pub(super) const GATE_HOLDS: &str = "hedge.gate.holds";
+/// A boolean, a number, or a text, as the gate has it; `none` where nothing was measured.
+pub(super) const GATE_OBSERVED: &str = "hedge.gate.observed";
+/// Likewise; `none` where there is no limit.
+pub(super) const GATE_LIMIT: &str = "hedge.gate.limit";
+
+/// One per hold that was asked. Its attributes are the gate's.
+pub(super) const HOLD: &str = "hedge.hold";
+pub(super) const HOLD_NAME: &str = "hedge.hold.name";
+/// Whether the condition holds, as for a gate: `true` lets a hedge start.
+pub(super) const HOLD_HOLDS: &str = "hedge.hold.holds";
+pub(super) const HOLD_OBSERVED: &str = "hedge.hold.observed";
+pub(super) const HOLD_LIMIT: &str = "hedge.hold.limit";
+
+pub(super) const STARTED: &str = "hedge.started";
+pub(super) const WON: &str = "hedge.won";
+pub(super) const DISCARDED: &str = "hedge.discarded";
+pub(super) const SUPPRESSED: &str = "hedge.suppressed";
+/// On all four; absent where there is no threshold, as before there are samples.
+pub(super) const THRESHOLD: &str = "hedge.threshold";
+/// On `hedge.suppressed`: the name of the first gate or hold that did not hold.
+pub(super) const REASON: &str = "hedge.reason";
