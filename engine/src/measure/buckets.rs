@@ -91,7 +91,14 @@ where
     }
     let inside = target - (below - counts[bucket]) as f64;
     let share = inside / counts[bucket] as f64;
-    let place = place(share, mean_place(width(bucket), words(bucket)));
+    let mean = mean_place(width(bucket), words(bucket));
+    // A falling bucket is judged as it is; a rising one is its mirror image.
+    let place = if mean <= 0.5 {
+        falling(share, mean, counts[bucket + 1] == 0)
+    } else {
+        let begins = bucket.checked_sub(1).is_none_or(|it| counts[it] == 0);
+        1.0 - falling(1.0 - share, 1.0 - mean, begins)
+    };
     Some(((lower(bucket) + place * width(bucket)).ceil() as u32).max(1))
 }
 
@@ -108,20 +115,29 @@ fn mean_place(width: f64, words: impl Iterator<Item = u64>) -> f64 {
     sum as f64 / (n as f64 * steps) + 0.5 / width.min(steps)
 }
 
-/// Where in a bucket, from 0 to 1, the `share` of its latencies lies below, if `mean` is their
-/// mean place.
+/// Where in a bucket, from 0 to 1, the `share` of its latencies lies below, if their mean place
+/// is `mean`, at most 0.5. `ends`: there are none in the next bucket.
 ///
 /// A bucket can hold more latencies than the whole tail above the quantile, so where in it the
-/// threshold lies decides the hedge rate. They are taken as spread evenly from one edge of the
-/// bucket, as far as their mean says. That is exact for a distribution that is uniform or that
-/// ends in the bucket, and close in a tail, where a bucket that is taken as full hedges a third
-/// too little (normal, standard deviation 1 %, q = 0.95).
-fn place(share: f64, mean: f64) -> f64 {
-    if mean <= 0.5 {
-        share * 2.0 * mean
-    } else {
-        1.0 - (1.0 - share) * 2.0 * (1.0 - mean)
+/// threshold lies decides the hedge rate. A bucket that is taken as evenly filled hedges a third
+/// too little in a tail (normal, standard deviation 1 %, q = 0.95), and nothing where the
+/// distribution ends in it.
+fn falling(share: f64, mean: f64, ends: bool) -> f64 {
+    if ends {
+        // Evenly, up to the end that the mean tells.
+        return share * 2.0 * mean;
     }
+    if mean < 1.0 / 3.0 {
+        // No straight line over the whole bucket has this mean: a triangle has.
+        return 3.0 * mean * (1.0 - (1.0 - share).max(0.0).sqrt());
+    }
+    // A straight line with mean height 1: its height at the left edge, then the x of
+    // `start * x + (1 - start) * x^2 = share`, without a division by zero when it is level.
+    let start = 4.0 - 6.0 * mean;
+    let root = (start * start + 4.0 * (1.0 - start) * share)
+        .max(0.0)
+        .sqrt();
+    (2.0 * share / (start + root)).min(1.0)
 }
 
 #[cfg(test)]
@@ -161,10 +177,15 @@ mod tests {
     #[test]
     fn the_place_follows_the_mean() {
         for share in [0.0, 0.25, 0.5, 1.0] {
-            assert_eq!(place(share, 0.5), share, "all over the bucket");
-            assert_eq!(place(share, 0.25), share / 2.0, "the lower half");
-            assert_eq!(place(share, 0.75), 0.5 + share / 2.0, "the upper half");
+            for ends in [true, false] {
+                assert_eq!(falling(share, 0.5, ends), share, "level");
+            }
+            assert_eq!(falling(share, 0.25, true), share / 2.0, "the lower half");
+            assert!(falling(share, 0.4, false) <= share);
         }
+        assert_eq!(falling(0.75, 1.0 / 3.0, false), 0.5, "a line down to 0");
+        assert_eq!(falling(0.75, 1.0 / 6.0, false), 0.25, "a triangle");
+        assert_eq!(falling(1.0, 0.4, false), 1.0);
     }
 
     #[test]
