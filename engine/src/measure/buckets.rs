@@ -1,0 +1,202 @@
+//! The log-linear buckets of a latency histogram, and a quantile over their counts.
+//!
+//! An octave of microseconds is a page of 64 equal buckets, so a bucket is at most 1/64 (1.6 %)
+//! of its values wide. Below 64 us a bucket is one microsecond.
+
+/// Buckets of a page.
+pub(super) const SUB: usize = 64;
+
+/// Pages that cover 32 bits of microseconds: the first holds 0 to 63, each further an octave.
+pub(super) const PAGES: usize = 27;
+
+/// All buckets. The last one also holds what is too long for it.
+pub(super) const BUCKETS: usize = PAGES * SUB;
+
+/// Steps of a bucket in which a latency's place there is kept.
+const STEPS: u64 = 256;
+
+/// What a latency adds to its bucket's word: one in the upper 28 bits, its place in the lower 36.
+///
+/// So a bucket counts 268 million in a sub-window, 745,000 a second if that is six minutes long
+/// (the longest there is), and the places never spill into the count.
+const ONE: u64 = 1 << 36;
+
+/// Where a latency is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) page: usize,
+    /// The bucket in the page.
+    pub(super) sub: usize,
+    /// What to add to the bucket's word.
+    pub(super) word: u64,
+}
+
+/// The spot of a latency.
+#[inline]
+pub(super) fn locate(micros: u32) -> Spot {
+    // The top seven bits from the leading one on: an octave's number and a place in it.
+    let page = (u32::BITS - (micros | 63).leading_zeros() - 6) as usize;
+    let shift = page.saturating_sub(1);
+    let rest = u64::from(micros) & ((1 << shift) - 1);
+    Spot {
+        page,
+        sub: (micros >> shift) as usize % SUB,
+        word: ONE + (rest * STEPS >> shift),
+    }
+}
+
+/// How many latencies a word counts.
+pub(super) fn count(word: u64) -> u64 {
+    word / ONE
+}
+
+/// The sum of their places in the bucket.
+pub(super) fn places(word: u64) -> u64 {
+    word % ONE
+}
+
+/// Where a bucket begins, in microseconds.
+fn lower(bucket: usize) -> f64 {
+    let (page, sub) = (bucket / SUB, bucket % SUB);
+    let base = if page == 0 { sub } else { SUB + sub };
+    base as f64 * width(bucket)
+}
+
+/// How wide a bucket is, in microseconds.
+fn width(bucket: usize) -> f64 {
+    ((bucket / SUB).saturating_sub(1) as f64).exp2()
+}
+
+/// The latency in microseconds that the share `1 - q` of the counted ones outruns; at least 1.
+///
+/// `words` yields a bucket's words, to look closer at the one that holds the quantile. `None`
+/// without counts, or when it lies in the last bucket.
+pub(super) fn quantile<I>(
+    counts: &[u64; BUCKETS],
+    q: f64,
+    words: impl FnOnce(usize) -> I,
+) -> Option<u32>
+where
+    I: Iterator<Item = u64>,
+{
+    let total: u64 = counts.iter().sum();
+    let target = q.clamp(0.0, 1.0) * total as f64;
+    let mut below = 0;
+    let bucket = counts.iter().position(|&count| {
+        below += count;
+        count > 0 && below as f64 >= target
+    })?;
+    if bucket == BUCKETS - 1 {
+        return None;
+    }
+    let inside = target - (below - counts[bucket]) as f64;
+    let share = inside / counts[bucket] as f64;
+    let mean = mean_place(width(bucket), words(bucket));
+    // A falling bucket is judged as it is; a rising one is its mirror image.
+    let place = if mean <= 0.5 {
+        falling(share, mean, counts[bucket + 1] == 0)
+    } else {
+        let begins = bucket.checked_sub(1).is_none_or(|it| counts[it] == 0);
+        1.0 - falling(1.0 - share, 1.0 - mean, begins)
+    };
+    Some(((lower(bucket) + place * width(bucket)).ceil() as u32).max(1))
+}
+
+/// The mean place of a bucket's latencies, from 0 to 1.
+fn mean_place(width: f64, words: impl Iterator<Item = u64>) -> f64 {
+    let (n, sum) = words.fold((0, 0), |(n, sum), word| {
+        (n + count(word), sum + places(word))
+    });
+    if n == 0 {
+        return 0.5;
+    }
+    let steps = STEPS as f64;
+    // Both the microsecond and the step are rounded down, by half of one on average.
+    sum as f64 / (n as f64 * steps) + 0.5 / width.min(steps)
+}
+
+/// Where in a bucket, from 0 to 1, the `share` of its latencies lies below, if their mean place
+/// is `mean`, at most 0.5. `ends`: there are none in the next bucket.
+///
+/// A bucket can hold more latencies than the whole tail above the quantile, so where in it the
+/// threshold lies decides the hedge rate. A bucket that is taken as evenly filled hedges a third
+/// too little in a tail (normal, standard deviation 1 %, q = 0.95), and nothing where the
+/// distribution ends in it.
+fn falling(share: f64, mean: f64, ends: bool) -> f64 {
+    if ends {
+        // Evenly, up to the end that the mean tells.
+        return share * 2.0 * mean;
+    }
+    if mean < 1.0 / 3.0 {
+        // No straight line over the whole bucket has this mean: a triangle has.
+        return 3.0 * mean * (1.0 - (1.0 - share).max(0.0).sqrt());
+    }
+    // A straight line with mean height 1: its height at the left edge, then the x of
+    // `start * x + (1 - start) * x^2 = share`, without a division by zero when it is level.
+    let start = 4.0 - 6.0 * mean;
+    let root = (start * start + 4.0 * (1.0 - start) * share)
+        .max(0.0)
+        .sqrt();
+    (2.0 * share / (start + root)).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_tile_the_range() {
+        let mut end = 0.0;
+        for bucket in 0..BUCKETS {
+            assert_eq!(lower(bucket), end, "bucket {bucket}");
+            assert!(width(bucket) <= (lower(bucket) / 64.0).max(1.0));
+            end += width(bucket);
+        }
+        assert_eq!(end, f64::from(u32::MAX) + 1.0);
+    }
+
+    #[test]
+    fn a_latency_lies_in_its_bucket() {
+        let edges = (0..32).flat_map(|bit| {
+            let edge = 1u32 << bit;
+            [edge - 1, edge, edge + 1, edge + edge / 3]
+        });
+        for micros in edges.chain([0, u32::MAX - 1, u32::MAX]) {
+            let Spot { page, sub, word } = locate(micros);
+            let bucket = page * SUB + sub;
+            let value = f64::from(micros);
+            assert!(lower(bucket) <= value, "{micros}");
+            assert!(value < lower(bucket) + width(bucket), "{micros}");
+            assert_eq!(count(word), 1);
+            let place = places(word) as f64 / STEPS as f64 * width(bucket);
+            let step = (width(bucket) / STEPS as f64).max(1.0);
+            assert!((lower(bucket) + place - value).abs() < step, "{micros}");
+        }
+    }
+
+    #[test]
+    fn the_place_follows_the_mean() {
+        for share in [0.0, 0.25, 0.5, 1.0] {
+            for ends in [true, false] {
+                assert_eq!(falling(share, 0.5, ends), share, "level");
+            }
+            assert_eq!(falling(share, 0.25, true), share / 2.0, "the lower half");
+            assert!(falling(share, 0.4, false) <= share);
+        }
+        assert_eq!(falling(0.75, 1.0 / 3.0, false), 0.5, "a line down to 0");
+        assert_eq!(falling(0.75, 1.0 / 6.0, false), 0.25, "a triangle");
+        assert_eq!(falling(1.0, 0.4, false), 1.0);
+    }
+
+    #[test]
+    fn the_mean_is_that_of_the_latencies() {
+        // A bucket of 256 us begins at 19,968.
+        let words = |latencies: &[u32]| {
+            let word = latencies.iter().map(|&us| locate(us).word).sum();
+            mean_place(256.0, std::iter::once(word)) * 256.0
+        };
+        assert_eq!(words(&[20_000]), 32.5);
+        assert_eq!(words(&[19_968, 20_223]), 128.0);
+        assert_eq!(words(&[]), 128.0);
+    }
+}

@@ -1,0 +1,41 @@
+//! What every estimator of a method's latency offers.
+
+use std::{fmt, time::Duration};
+
+/// The recent latencies of one method, and the quantile of them that times a hedge.
+///
+/// Only originals are recorded: to the trailers where they answered, as the time they had run
+/// where a hedge beat them or the deadline ended them ("at least this long": past the threshold
+/// already, so the quantile stays unbiased). Hedges, retries and fast failures are not.
+///
+/// The gain of a quantile over a fixed delay is that it is the share of calls that are hedged:
+/// on steady traffic `1 - q` of the calls outrun the threshold.
+pub trait LatencyEstimator: Send + Sync + fmt::Debug {
+    /// Records one latency, or how long a call had run when it was given up.
+    fn record(&self, now: Duration, latency: Duration);
+
+    /// The configured quantile over the window.
+    ///
+    /// `None` below the minimum of samples, with an empty window, or when the quantile lies in
+    /// the tracker's top bucket: such a value says "very long", and nothing to wait for. It is
+    /// never zero. The usual path is one atomic load.
+    fn threshold(&self, now: Duration) -> Option<Duration>;
+
+    /// Any quantile `q` (clamped to `[0, 1]`), computed now: the slow path, for snapshots and
+    /// for policies of single requests, which bring their own minimum of samples.
+    ///
+    /// `None` with an empty window or in the top bucket.
+    fn quantile(&self, now: Duration, q: f64) -> Option<Duration>;
+
+    /// Samples in the window.
+    fn samples(&self, now: Duration) -> u64;
+
+    /// Bytes held.
+    fn memory(&self) -> usize;
+
+    /// Work that the estimator keeps off the call's path. The owner calls it from a task of its
+    /// own every 250 ms or so; [`Ring`](super::Ring) needs none.
+    fn fold(&self, now: Duration) {
+        let _ = now;
+    }
+}
