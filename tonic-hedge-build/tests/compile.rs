@@ -1,5 +1,8 @@
 //! What a build script gets: files, constants, options, errors.
 
+// clippy.toml lets tests unwrap, but not the helpers beside them.
+#![allow(clippy::unwrap_used)]
+
 use std::{fs, path::Path};
 
 use prost_reflect::{DescriptorPool, ReflectMessage, Value};
