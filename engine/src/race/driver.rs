@@ -173,9 +173,9 @@ impl<H: Host> Future for Drive<H> {
                     Answer::Held => Event::Held,
                 },
                 Step::Wait { until } => match poll_attempts(this.first, this.others, cx) {
-                    Some((launch, reply)) => {
+                    Some((launch, mut reply)) => {
                         now = this.started.elapsed();
-                        let verdict = host.judge(now, &launch, &reply);
+                        let verdict = host.judge(now, &launch, &mut reply);
                         *this.last_failure = Some(reply);
                         Event::Finished { launch, verdict }
                     }
