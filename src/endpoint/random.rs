@@ -12,7 +12,7 @@ thread_local! {
 
 /// A number in `0..n`, for picking: the bias of the multiplication is below n / 2^32.
 pub(crate) fn below(n: u32) -> u32 {
-    ((next() >> 32) * u64::from(n) >> 32) as u32
+    (((next() >> 32) * u64::from(n)) >> 32) as u32
 }
 
 /// A number in `0.0..1.0`.

@@ -30,7 +30,7 @@ pub(super) enum Source {
 
 /// One change of the set.
 pub(super) enum Update {
-    Insert(u64, EndpointSpec),
+    Insert(u64, Box<EndpointSpec>),
     Remove(u64),
     Error(Arc<str>),
 }
@@ -81,7 +81,7 @@ where
                     if number == next {
                         self.next += 1;
                     }
-                    Update::Insert(number, spec.into())
+                    Update::Insert(number, Box::new(spec.into()))
                 }
                 Change::Remove(key) => match self.keys.remove(&key) {
                     Some(number) => Update::Remove(number),

@@ -170,7 +170,7 @@ async fn follow_stream(shared: &Shared, keepers: &mut Keepers) {
         let mut error = None;
         for update in updates {
             match update {
-                Update::Insert(key, spec) => keepers.insert(key, spec),
+                Update::Insert(key, spec) => keepers.insert(key, *spec),
                 Update::Remove(key) => keepers.remove(key),
                 Update::Error(text) => error = Some(text),
             }
