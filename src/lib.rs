@@ -10,3 +10,6 @@ mod telemetry;
 
 pub use descriptor::DescriptorError;
 pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
+#[allow(dead_code, unused_imports)]
+mod endpoint;
+pub use endpoint::{EndpointSpec, EndpointState};

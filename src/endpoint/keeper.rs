@@ -1,0 +1,108 @@
+//! Keeps one endpoint connected: connects, waits for the loss, connects again, with growing pauses while that fails.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use super::{Endpoint, connection::Link, random, supervisor::Shared};
+
+/// The first pause: longer than a process's restart of its listener, shorter than a user's patience.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause while another endpoint is connected: a dead one costs a SYN in 10 s, and a
+/// revived one is back within that.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// The longest pause while no endpoint is connected: every call fails until one is.
+const LONGEST_PAUSE_ALONE: Duration = Duration::from_secs(1);
+
+/// Runs until it is dropped: with the set, or when the endpoint leaves it.
+pub(super) async fn keep(endpoint: Arc<Endpoint>, shared: Arc<Shared>) {
+    let mut pauses = Pauses::default();
+    loop {
+        endpoint.connecting();
+        let error = match Link::make(&endpoint.route).await {
+            Ok(link) => match stay(&endpoint, &shared, Arc::new(link)).await {
+                Stay::Proved => {
+                    pauses = Pauses::default();
+                    continue;
+                }
+                // The first such loss is not yet a failure: calls wait for the next connection.
+                Stay::Short(_) if pauses.failures == 0 => {
+                    sleep(pauses.next(shared.any_ready(), random::fraction())).await;
+                    continue;
+                }
+                Stay::Short(error) => error,
+            },
+            Err(error) => error,
+        };
+        tracing::debug!(endpoint = %endpoint.name, %error, "not connected");
+        endpoint.failed(error);
+        shared.endpoint_failed();
+        sleep(pauses.next(shared.any_ready(), random::fraction())).await;
+    }
+}
+
+/// How a connection ended.
+enum Stay {
+    /// It was of use, or could have been: connecting again needs no pause.
+    Proved,
+    /// It was lost before it did anything, as if it had failed to connect. A server that accepts
+    /// and hangs up would otherwise be connected in a loop.
+    Short(Arc<str>),
+}
+
+async fn stay(endpoint: &Endpoint, shared: &Arc<Shared>, link: Arc<Link>) -> Stay {
+    let since = Instant::now();
+    endpoint.connected(&link);
+    let ready = shared.count_ready();
+    shared.changed.notify_waiters();
+    let error = link.health.lost().await;
+    endpoint.disconnected();
+    drop(ready);
+    shared.resolve.notify_one();
+    if link.health.has_served() || since.elapsed() >= LONGEST_PAUSE {
+        Stay::Proved
+    } else {
+        Stay::Short(error)
+    }
+}
+
+/// Pauses that double, each between half and all of its length: clients that lost the same server
+/// do not come back together.
+#[derive(Default)]
+struct Pauses {
+    failures: u32,
+}
+
+impl Pauses {
+    fn next(&mut self, others_ready: bool, fraction: f64) -> Duration {
+        let longest = if others_ready {
+            LONGEST_PAUSE
+        } else {
+            LONGEST_PAUSE_ALONE
+        };
+        let doubled = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16));
+        self.failures += 1;
+        doubled.min(longest).mul_f64(0.5 + fraction / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_their_limit() {
+        let mut pauses = Pauses::default();
+        let lengths: Vec<_> = (0..9).map(|_| pauses.next(true, 1.0).as_millis()).collect();
+        assert_eq!(
+            lengths,
+            [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]
+        );
+        assert_eq!(pauses.next(true, 0.0), Duration::from_secs(5));
+        assert_eq!(pauses.next(false, 1.0), Duration::from_secs(1));
+        pauses.failures = u32::MAX - 1;
+        assert_eq!(pauses.next(true, 1.0), Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,286 @@
+//! All endpoints of one channel, and the choice among them.
+
+use std::{collections::HashSet, error::Error, fmt, hash::Hash, sync::Arc, time::Duration};
+
+use futures_core::Stream;
+use parking_lot::Mutex;
+use tokio::{runtime::Handle, sync::futures::Notified};
+use tonic::transport::{Channel, Endpoint as TonicEndpoint};
+use tonic_hedge_engine::endpoint::pick;
+use tower::discover::Change;
+
+use super::{
+    Endpoint, EndpointSpec, random,
+    source::{Numbered, Source},
+    spec::server_of,
+    supervisor::{AbortOnDrop, Shared, supervise},
+};
+
+/// The endpoints of one channel. Dropping it ends its background work.
+pub(crate) struct EndpointSet {
+    shared: Arc<Shared>,
+    opaque: bool,
+    /// The supervisor's task; replaced when its runtime has ended.
+    supervisor: Mutex<Option<AbortOnDrop>>,
+}
+
+/// What an attempt is for, which decides what it may share with the others of its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Any ready endpoint; waits for the first connection.
+    Original,
+    /// Only where no attempt of the call has been.
+    Hedge,
+    /// Rather where none has been, else anywhere; waits like an original.
+    Retry,
+    /// For an attempt that never left: only where none has been.
+    Replacement,
+}
+
+/// What came of a pick.
+#[derive(Debug)]
+pub(crate) enum Picked {
+    /// Send it there.
+    Endpoint(Arc<Endpoint>, Channel),
+    /// None is ready, but one may become so: wait for [`EndpointSet::changed`].
+    Wait,
+    /// There is none, and nothing to wait for.
+    None(Unavailable),
+}
+
+/// Why no endpoint serves: the text of an UNAVAILABLE.
+#[derive(Clone, Debug)]
+pub(crate) enum Unavailable {
+    /// The set is empty; and why, if its source said.
+    Empty(Option<Arc<str>>),
+    /// The last attempt to connect failed at each: the first of them, and how many others.
+    Unreachable {
+        endpoint: Arc<str>,
+        error: Arc<str>,
+        others: usize,
+    },
+    /// All that are ready are in use by this call.
+    NoOther,
+}
+
+/// Picks that may meet an endpoint in the moment that it is lost, before the set counts as down.
+const RACES: usize = 4;
+
+impl EndpointSet {
+    /// A fixed list. An address that is in it twice counts once, the first.
+    pub(crate) fn list(specs: impl IntoIterator<Item = EndpointSpec>) -> Self {
+        let mut names = HashSet::new();
+        let endpoints = specs
+            .into_iter()
+            // A Unix socket has no name to compare.
+            .filter(|spec| spec.name.clone().is_none_or(|name| names.insert(name)))
+            .zip(0..)
+            .map(|(spec, key)| Arc::new(Endpoint::new(key, spec)))
+            .collect();
+        Self::of(Shared::new(endpoints, Source::Fixed))
+    }
+
+    /// Endpoints that come and go. A key inserted again replaces its endpoint, whose statistics
+    /// start anew; attempts in flight run on. Two keys of one address are two endpoints, but
+    /// one place to a hedge. An error leaves the set as it is, and so does the stream's end.
+    pub(crate) fn stream<S, K, V, E>(stream: S) -> Self
+    where
+        S: Stream<Item = Result<Change<K, V>, E>> + Send + 'static,
+        K: Hash + Eq + Clone + Send + 'static,
+        V: Into<EndpointSpec>,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let stream = Numbered::<_, K>::new(Box::pin(stream));
+        let source = Source::Stream(Mutex::new(Box::pin(stream)));
+        Self::of(Shared::new(Vec::new(), source))
+    }
+
+    /// The addresses of the name in the URI of `endpoint`, A and AAAA, resolved again at each
+    /// `interval` and sooner after failures. `None` if the URI has no host.
+    ///
+    /// All else is as `endpoint` has it: TLS asks for its name, not for an address. An
+    /// address that vanishes from the name leaves the set; one that stays keeps its connection.
+    pub(crate) fn dns(endpoint: TonicEndpoint, interval: Duration) -> Option<Self> {
+        server_of(endpoint.uri())?;
+        let source = Source::Dns(Box::new(endpoint), interval);
+        Some(Self::of(Shared::new(Vec::new(), source)))
+    }
+
+    /// One channel whose balancer, if any, decides: every attempt goes through it.
+    pub(crate) fn opaque(channel: Channel) -> Self {
+        let spec = EndpointSpec::channel("channel", channel);
+        let mut set = Self::list([spec]);
+        set.opaque = true;
+        set
+    }
+
+    fn of(shared: Shared) -> Self {
+        Self {
+            shared: Arc::new(shared),
+            opaque: false,
+            supervisor: Mutex::new(None),
+        }
+    }
+
+    /// Starts connecting and discovery on the current runtime, unless they run. One load
+    /// afterwards. Without a runtime it does nothing, and the next call tries again.
+    pub(crate) fn ensure_started(&self) {
+        if !self.shared.is_started() {
+            self.start();
+        }
+    }
+
+    #[cold]
+    fn start(&self) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        // Locked before the flag is set, so that two who start do not swap their tasks.
+        let mut supervisor = self.supervisor.lock();
+        if self.shared.try_start() {
+            let task = runtime.spawn(supervise(Arc::clone(&self.shared)));
+            *supervisor = Some(AbortOnDrop(task.abort_handle()));
+        }
+    }
+
+    /// Chooses an endpoint. `tried` are those that attempts of the call went to.
+    ///
+    /// Allocates nothing. Of the endpoints that `purpose` allows, those in a locality that no
+    /// attempt has been to come first.
+    pub(crate) fn pick(&self, now: Duration, tried: &[Arc<Endpoint>], purpose: Purpose) -> Picked {
+        let endpoints = self.shared.endpoints.load();
+        for _ in 0..RACES {
+            let picked = pick(
+                endpoints.len(),
+                |index| self.rank(&endpoints[index], tried, purpose),
+                |index| endpoints[index].load.cost(now),
+                &mut random::below,
+            );
+            let Some(index) = picked else { break };
+            if let Some(channel) = endpoints[index].channel() {
+                return Picked::Endpoint(Arc::clone(&endpoints[index]), channel);
+            }
+        }
+        match purpose {
+            Purpose::Original | Purpose::Retry => self.none_ready(&endpoints),
+            Purpose::Hedge | Purpose::Replacement => Picked::None(Unavailable::NoOther),
+        }
+    }
+
+    fn rank(&self, endpoint: &Endpoint, tried: &[Arc<Endpoint>], purpose: Purpose) -> Option<u8> {
+        if !endpoint.is_ready() {
+            return None;
+        }
+        if self.opaque {
+            return Some(0);
+        }
+        if tried.iter().any(|tried| tried.same_place(endpoint)) {
+            let again = matches!(purpose, Purpose::Original | Purpose::Retry);
+            return again.then_some(2);
+        }
+        let near = endpoint.locality.is_some()
+            && tried
+                .iter()
+                .any(|tried| tried.locality == endpoint.locality);
+        Some(u8::from(near))
+    }
+
+    #[cold]
+    fn none_ready(&self, endpoints: &[Arc<Endpoint>]) -> Picked {
+        let mut failed = None;
+        for endpoint in endpoints {
+            match endpoint.last_error() {
+                // In its first connect, or back in one after a loss.
+                None => return Picked::Wait,
+                Some(error) => {
+                    failed.get_or_insert((&endpoint.name, error));
+                }
+            }
+        }
+        let discovery = self.shared.discovery.lock();
+        if discovery.pending {
+            return Picked::Wait;
+        }
+        Picked::None(match failed {
+            Some((endpoint, error)) => Unavailable::Unreachable {
+                endpoint: Arc::clone(endpoint),
+                error,
+                others: endpoints.len() - 1,
+            },
+            None => Unavailable::Empty(discovery.error.clone()),
+        })
+    }
+
+    /// Ends when an endpoint became ready or failed, or the set changed, after this was called.
+    ///
+    /// Call it before the [`pick`](Self::pick) that may say [`Picked::Wait`]; then no change in between is missed.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.shared.changed.notified()
+    }
+
+    /// Whether a hedge would find an endpoint. Has no side effect.
+    pub(crate) fn has_other_ready(&self, tried: &[Arc<Endpoint>]) -> bool {
+        let endpoints = self.shared.endpoints.load();
+        endpoints
+            .iter()
+            .any(|endpoint| self.rank(endpoint, tried, Purpose::Hedge).is_some())
+    }
+
+    /// A call could not connect.
+    ///
+    /// Of a connection that is watched this is known already, and better: the call may have met the one
+    /// before. A Unix socket leaves the ready ones and is connected again. A ready-made channel stays.
+    pub(crate) fn report_unreachable(&self, endpoint: &Arc<Endpoint>, error: impl Into<Arc<str>>) {
+        if let super::Route::Tonic(_) = endpoint.route
+            && let Some(link) = &*endpoint.link.load()
+            && !link.watched
+        {
+            link.health.lose(error);
+        }
+    }
+
+    /// Whether all attempts go through one channel that hides where they go.
+    pub(crate) fn is_opaque(&self) -> bool {
+        self.opaque
+    }
+
+    /// The number of endpoints, connected or not.
+    pub(crate) fn len(&self) -> usize {
+        self.shared.endpoints.load().len()
+    }
+
+    /// All endpoints, connected or not.
+    pub(crate) fn snapshot(&self) -> Arc<Vec<Arc<Endpoint>>> {
+        self.shared.endpoints.load_full()
+    }
+}
+
+impl fmt::Debug for EndpointSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndpointSet")
+            .field("endpoints", &*self.shared.endpoints.load())
+            .field("opaque", &self.opaque)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty(None) => f.write_str("the channel has no endpoint"),
+            Self::Empty(Some(error)) => write!(f, "the channel has no endpoint: {error}"),
+            Self::Unreachable {
+                endpoint,
+                error,
+                others,
+            } => {
+                write!(f, "no endpoint is connected: {endpoint}: {error}")?;
+                match others {
+                    0 => Ok(()),
+                    others => write!(f, " (and {others} more)"),
+                }
+            }
+            Self::NoOther => f.write_str("no other endpoint is connected"),
+        }
+    }
+}
