@@ -1,15 +1,26 @@
-//! Hedged gRPC calls for tonic.
+//! Hedged gRPC calls for tonic: a slow call is raced against a second replica.
 
-// The call path, which is their only user, is not here yet: it removes these `allow`s.
-#[allow(dead_code)]
+mod call;
+mod channel;
 mod descriptor;
-#[allow(dead_code)]
+mod endpoint;
+mod error;
 mod log;
-#[allow(dead_code, unused_imports)]
+mod measured;
+mod method;
+mod request;
 mod telemetry;
 
+pub use channel::{Builder, HedgedChannel, IntoDnsEndpoint, IntoEndpoint, ResponseFuture};
 pub use descriptor::DescriptorError;
-pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
-#[allow(dead_code, unused_imports)]
-mod endpoint;
 pub use endpoint::{EndpointSpec, EndpointState};
+pub use error::BuildError;
+pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
+pub use measured::{BreakerMeasured, EndpointMeasured, Measured, MethodMeasured};
+pub use method::Estimator;
+pub use request::{Criticality, RequestExt};
+pub use tonic_hedge_engine::{
+    gate::BreakerState,
+    measure::Budget,
+    policy::{BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry, Scope, Timing, WinRate},
+};

@@ -18,7 +18,11 @@ mod supervisor;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicU32},
+    time::Duration,
+};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -29,7 +33,7 @@ pub use self::spec::EndpointSpec;
 use self::{connection::Link, spec::Route};
 pub(crate) use self::{
     dns::RESOLVE_INTERVAL,
-    random::{below, fraction},
+    random::fraction,
     set::{EndpointSet, Picked, Purpose, Unavailable},
 };
 
@@ -42,6 +46,8 @@ pub(crate) struct Endpoint {
     locality: Option<Arc<str>>,
     load: Load,
     ration: ResetRation,
+    /// Attempts that run out here with nobody waiting.
+    detached: AtomicU32,
     route: Route,
     /// The current connection. Written by the keeper alone.
     link: ArcSwapOption<Link>,
@@ -88,6 +94,7 @@ impl Endpoint {
             locality: spec.locality,
             load: Load::new(),
             ration: ResetRation::new(),
+            detached: AtomicU32::new(0),
             route: spec.route,
             link: ArcSwapOption::new(made),
             status: Mutex::new(Status { state, error: None }),
@@ -122,6 +129,11 @@ impl Endpoint {
     /// Takes one of the resets that it may be sent.
     pub(crate) fn try_reset(&self, now: Duration) -> bool {
         self.ration.try_reset(now)
+    }
+
+    /// The attempts that run out here with nobody waiting.
+    pub(crate) fn detached(&self) -> &AtomicU32 {
+        &self.detached
     }
 
     /// It answered something: it may be reset again, and its connection has proved itself.

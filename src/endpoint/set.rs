@@ -244,11 +244,6 @@ impl EndpointSet {
         self.opaque
     }
 
-    /// The number of endpoints, connected or not.
-    pub(crate) fn len(&self) -> usize {
-        self.shared.endpoints.load().len()
-    }
-
     /// All endpoints, connected or not.
     pub(crate) fn snapshot(&self) -> Arc<Vec<Arc<Endpoint>>> {
         self.shared.endpoints.load_full()

@@ -1,14 +1,8 @@
 //! An attempt's span once it runs: the current one while the attempt is polled, its identity in the
 //! attempt's headers, and its end.
 
-use std::{
-    pin::Pin,
-    task::{self, Poll},
-};
-
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::{Context, KeyValue, global, propagation::Injector, trace::TraceContextExt};
-use pin_project_lite::pin_project;
 
 use super::{
     AttemptEnd, names,
@@ -19,16 +13,6 @@ use super::{
 pub(crate) struct AttemptSpan {
     /// None once it has ended, or where the call is not recorded.
     context: Option<Context>,
-}
-
-pin_project! {
-    /// A future that is polled with an attempt's span as the current one, so that spans which
-    /// start inside hang under it.
-    pub(crate) struct Scoped<F> {
-        #[pin]
-        future: F,
-        context: Option<Context>,
-    }
 }
 
 /// Overwrites: a context that an interceptor put in is the same for every attempt.
@@ -42,12 +26,11 @@ impl AttemptSpan {
         Self { context }
     }
 
-    /// Polls the attempt's future under its span.
-    pub(crate) fn scope<F: Future>(&self, future: F) -> Scoped<F> {
-        Scoped {
-            future,
-            context: self.context.clone(),
-        }
+    /// Runs `poll` with this span as the current one, so that spans which start inside hang
+    /// under it.
+    pub(crate) fn within<T>(&self, poll: impl FnOnce() -> T) -> T {
+        let _attached = self.context.clone().map(Context::attach);
+        poll()
     }
 
     /// Ends the span. Only the first end counts.
@@ -58,7 +41,7 @@ impl AttemptSpan {
         let span = context.span();
         let (outcome, code) = match end {
             AttemptEnd::Won(code) => ("won", Some(code)),
-            AttemptEnd::Lost(code) => ("lost", code),
+            AttemptEnd::Lost => ("lost", None),
             AttemptEnd::Failed(code) => ("failed", Some(code)),
             AttemptEnd::Discarded => ("discarded", None),
         };
@@ -77,18 +60,6 @@ impl AttemptSpan {
 impl Drop for AttemptSpan {
     fn drop(&mut self) {
         self.end(AttemptEnd::Discarded);
-    }
-}
-
-// === impl Scoped ===
-
-impl<F: Future> Future for Scoped<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let _attached = this.context.clone().map(Context::attach);
-        this.future.poll(cx)
     }
 }
 

@@ -26,9 +26,9 @@ use tonic::Code;
 use crate::log::AttemptKind;
 
 #[cfg(feature = "telemetry")]
-pub(crate) use attempt::{AttemptSpan, Scoped};
+pub(crate) use attempt::AttemptSpan;
 #[cfg(not(feature = "telemetry"))]
-pub(crate) use noop::{AttemptSpan, CallSpan, Scoped, Telemetry};
+pub(crate) use noop::{AttemptSpan, CallSpan, Telemetry};
 #[cfg(feature = "telemetry")]
 pub(crate) use spans::{CallSpan, Telemetry};
 
@@ -54,8 +54,8 @@ pub(crate) struct AttemptInfo<'a> {
 pub(crate) enum AttemptEnd {
     /// Its answer became the call's.
     Won(Code),
-    /// It was detached when another won, and ran to its end: with an answer, or without.
-    Lost(Option<Code>),
+    /// It was detached when another won: it runs on, and its answer is thrown away.
+    Lost,
     /// It failed in a way that another attempt could better.
     Failed(Code),
     /// It was cancelled: no error.

@@ -17,8 +17,6 @@ pub(crate) struct CallSpan;
 #[derive(Debug)]
 pub(crate) struct AttemptSpan;
 
-pub(crate) type Scoped<F> = F;
-
 impl Telemetry {
     pub(crate) fn start_call(&self, _method: &str) -> CallSpan {
         CallSpan
@@ -47,8 +45,8 @@ impl CallSpan {
 }
 
 impl AttemptSpan {
-    pub(crate) fn scope<F: Future>(&self, future: F) -> Scoped<F> {
-        future
+    pub(crate) fn within<T>(&self, poll: impl FnOnce() -> T) -> T {
+        poll()
     }
 
     pub(crate) fn end(&mut self, _end: AttemptEnd) {}

@@ -140,9 +140,10 @@ async fn an_application_on_tracing_nests_in_both_directions() {
         let first = attempt(&call, 0, AttemptKind::Original);
         let second = attempt(&call, 1, AttemptKind::Hedge);
         // Both are in flight at once, each polled in turns with the other.
+        let mut works = (Box::pin(work("first", 3)), Box::pin(work("second", 2)));
         tokio::join!(
-            first.scope(work("first", 3)),
-            second.scope(work("second", 2))
+            std::future::poll_fn(|cx| first.within(|| works.0.as_mut().poll(cx))),
+            std::future::poll_fn(|cx| second.within(|| works.1.as_mut().poll(cx))),
         );
         drop((first, second));
         call.finish(Code::Ok);

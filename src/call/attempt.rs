@@ -1,0 +1,331 @@
+//! One attempt on its way: from a ready channel to the trailers of its response.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, response::Parts};
+use http_body::Body as _;
+use tonic::{
+    Code,
+    body::Body,
+    transport::{Channel, channel::ResponseFuture},
+};
+use tonic_hedge_engine::race::Unsent;
+use tower_service::Service as _;
+
+use super::{
+    fault::{DEADLINE_SLACK, Fault},
+    messages::Messages,
+    ticket::Ticket,
+    wire,
+};
+use crate::telemetry::AttemptSpan;
+
+/// What an attempt ends with.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// The response is complete, and the server gave a status.
+    Complete(Complete),
+    /// The attempt is to be judged by what has come: its head, for a call with one attempt, or
+    /// more than the buffer holds. The rest follows.
+    Open(Response<Front>),
+    /// No status came from the server.
+    Fault(Fault),
+}
+
+/// A whole response.
+#[derive(Debug)]
+pub(crate) struct Complete {
+    pub(crate) head: Parts,
+    pub(crate) data: Vec<Bytes>,
+    /// `None` where the head carries the status.
+    pub(crate) trailers: Option<HeaderMap>,
+    pub(crate) code: Code,
+}
+
+impl Complete {
+    /// Where the status is.
+    pub(crate) fn status_headers(&self) -> &HeaderMap {
+        self.trailers.as_ref().unwrap_or(&self.head.headers)
+    }
+}
+
+/// A response's body, of which a part was read.
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub(crate) data: Vec<Bytes>,
+    pub(crate) rest: Body,
+}
+
+/// How far an attempt reads its response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    /// To the head: a call with one attempt.
+    Head,
+    /// To the trailers, holding at most this many bytes.
+    Trailers(usize),
+}
+
+/// One copy of a call on the wire. Dropping it cancels it: its stream is reset.
+pub(crate) struct Attempt {
+    stage: Stage,
+    /// `None` once it has ended.
+    held: Option<Held>,
+    until: Until,
+    /// What was left of the call's deadline when it started.
+    time_left: Option<Duration>,
+}
+
+/// What an attempt holds while it is in flight, and hands on when it ends.
+pub(crate) struct Held {
+    pub(crate) ticket: Ticket,
+    pub(crate) span: AttemptSpan,
+}
+
+/// A finished attempt.
+pub(crate) struct Finished {
+    pub(crate) reply: Reply,
+    pub(crate) held: Held,
+}
+
+// A request in a box would be one allocation more in each attempt, to save a move.
+#[allow(clippy::large_enum_variant)]
+enum Stage {
+    /// Waiting for a slot of the channel's queue.
+    Ready(Channel, Option<Request<Body>>),
+    /// Waiting for the head.
+    Sent(ResponseFuture),
+    /// Reading the body.
+    Reading(Box<Reading>),
+    /// Ended, or waiting for the call's own deadline.
+    Done,
+}
+
+struct Reading {
+    head: Parts,
+    body: Body,
+    data: Vec<Bytes>,
+    bytes: usize,
+    messages: Messages,
+}
+
+/// What is left of an attempt whose answer nobody wants any more.
+pub(crate) enum Rest {
+    /// It was not sent yet, or has ended: there is nothing to reset.
+    Nothing,
+    /// Its head has not come.
+    Head(ResponseFuture),
+    /// Its body is coming.
+    Body(Body),
+}
+
+impl Attempt {
+    pub(crate) fn new(
+        channel: Channel,
+        request: Request<Body>,
+        held: Held,
+        until: Until,
+        time_left: Option<Duration>,
+    ) -> Self {
+        Self {
+            stage: Stage::Ready(channel, Some(request)),
+            held: Some(held),
+            until,
+            time_left,
+        }
+    }
+
+    /// Takes it apart: what there is to reset, and what it holds.
+    pub(crate) fn into_rest(self) -> (Rest, Option<Held>) {
+        let rest = match self.stage {
+            Stage::Ready(..) | Stage::Done => Rest::Nothing,
+            Stage::Sent(response) => Rest::Head(response),
+            Stage::Reading(reading) => Rest::Body(reading.body),
+        };
+        (rest, self.held)
+    }
+
+    fn poll_reply(&mut self, ticket: &Ticket, cx: &mut Context<'_>) -> Poll<Reply> {
+        loop {
+            match &mut self.stage {
+                Stage::Ready(channel, request) => {
+                    let ready = std::task::ready!(channel.poll_ready(cx));
+                    match (ready, request.take()) {
+                        (Ok(()), Some(request)) => {
+                            self.stage = Stage::Sent(channel.call(request));
+                        }
+                        (Ok(()), None) => return Poll::Pending,
+                        (Err(error), _) => {
+                            // The channel's own task is gone: nothing was given to it.
+                            let mut fault = Fault::of(error.into());
+                            fault.unsent = Some(Unsent::NeverSent);
+                            fault.unreachable = true;
+                            return self.fault(ticket, fault);
+                        }
+                    }
+                }
+                Stage::Sent(response) => {
+                    let response = match std::task::ready!(Pin::new(response).poll(cx)) {
+                        Ok(response) => response,
+                        Err(error) => return self.fault(ticket, Fault::of(error.into())),
+                    };
+                    ticket.endpoint().answered();
+                    let (head, body) = response.into_parts();
+                    if let Some(code) = wire::code(&head.headers) {
+                        return match (self.until, code) {
+                            // A stream may be empty, a unary answer not.
+                            (Until::Trailers(_), Code::Ok) => {
+                                self.fault(ticket, no_message(Some(0)))
+                            }
+                            _ => self.done(Reply::Complete(Complete {
+                                head,
+                                data: Vec::new(),
+                                trailers: None,
+                                code,
+                            })),
+                        };
+                    }
+                    if head.status != StatusCode::OK {
+                        let code = wire::code_of_http(head.status);
+                        let message = format!("HTTP status {} without grpc-status", head.status);
+                        return self.fault(ticket, Fault::protocol(code, message));
+                    }
+                    if let Until::Head = self.until {
+                        let front = Front {
+                            data: Vec::new(),
+                            rest: body,
+                        };
+                        return self.done(Reply::Open(Response::from_parts(head, front)));
+                    }
+                    self.stage = Stage::Reading(Box::new(Reading {
+                        head,
+                        body,
+                        data: Vec::with_capacity(1),
+                        bytes: 0,
+                        messages: Messages::default(),
+                    }));
+                }
+                Stage::Reading(reading) => {
+                    let frame = std::task::ready!(Pin::new(&mut reading.body).poll_frame(cx));
+                    let frame = match frame {
+                        Some(Ok(frame)) => frame,
+                        Some(Err(status)) => {
+                            let mut fault = Fault::of(Box::new(status));
+                            // Its head has come: the server had it.
+                            fault.unsent = None;
+                            return self.fault(ticket, fault);
+                        }
+                        None => {
+                            return self.fault(
+                                ticket,
+                                Fault::protocol(
+                                    Code::Unknown,
+                                    "response ended without grpc-status",
+                                ),
+                            );
+                        }
+                    };
+                    let trailers = match frame.into_data() {
+                        Ok(data) => {
+                            reading.bytes += data.len();
+                            reading.messages.feed(&data);
+                            reading.data.push(data);
+                            let Until::Trailers(limit) = self.until else {
+                                continue;
+                            };
+                            if reading.bytes > limit {
+                                return self.overflow();
+                            }
+                            continue;
+                        }
+                        Err(frame) => frame.into_trailers().unwrap_or_default(),
+                    };
+                    return self.complete(ticket, trailers);
+                }
+                Stage::Done => return Poll::Pending,
+            }
+        }
+    }
+
+    fn complete(&mut self, ticket: &Ticket, trailers: HeaderMap) -> Poll<Reply> {
+        let Stage::Reading(reading) = std::mem::replace(&mut self.stage, Stage::Done) else {
+            return Poll::Pending;
+        };
+        let Some(code) = wire::code(&trailers) else {
+            return self.fault(
+                ticket,
+                Fault::protocol(Code::Unknown, "response's trailers carry no grpc-status"),
+            );
+        };
+        let messages = reading.messages.whole();
+        if code == Code::Ok && messages != Some(1) {
+            return self.fault(ticket, no_message(messages));
+        }
+        Poll::Ready(Reply::Complete(Complete {
+            head: reading.head,
+            data: reading.data,
+            trailers: Some(trailers),
+            code,
+        }))
+    }
+
+    fn overflow(&mut self) -> Poll<Reply> {
+        let Stage::Reading(reading) = std::mem::replace(&mut self.stage, Stage::Done) else {
+            return Poll::Pending;
+        };
+        let front = Front {
+            data: reading.data,
+            rest: reading.body,
+        };
+        Poll::Ready(Reply::Open(Response::from_parts(reading.head, front)))
+    }
+
+    fn fault(&mut self, ticket: &Ticket, fault: Fault) -> Poll<Reply> {
+        let at_deadline = self
+            .time_left
+            .is_some_and(|left| ticket.elapsed() + DEADLINE_SLACK >= left);
+        if fault.timed_out && at_deadline {
+            // tonic's timer read our header and ran out a moment before ours, which ends
+            // the call with the right status.
+            self.stage = Stage::Done;
+            return Poll::Pending;
+        }
+        self.done(Reply::Fault(fault))
+    }
+
+    fn done(&mut self, reply: Reply) -> Poll<Reply> {
+        self.stage = Stage::Done;
+        Poll::Ready(reply)
+    }
+}
+
+/// An OK of a unary call that does not come with exactly one whole message.
+fn no_message(found: Option<usize>) -> Fault {
+    let found = found.map_or("a cut-off message".to_owned(), |count| {
+        format!("{count} messages instead of one")
+    });
+    Fault::protocol(Code::Internal, format!("unary response with {found}"))
+}
+
+impl Future for Attempt {
+    type Output = Finished;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finished> {
+        // Taken out while it is polled, so that its span can be current meanwhile.
+        let Some(held) = self.held.take() else {
+            return Poll::Pending;
+        };
+        match held.span.within(|| self.poll_reply(&held.ticket, cx)) {
+            Poll::Ready(reply) => Poll::Ready(Finished { reply, held }),
+            Poll::Pending => {
+                self.held = Some(held);
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! The world of one race: where its attempts go, what they cost, and what is learnt of them.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Extensions, HeaderMap, HeaderValue, Request, Uri, Version};
+use smallvec::SmallVec;
+use tonic::{Code, body::Body};
+use tonic_hedge_engine::{
+    gate::{BreakerState, Gate, Hold, Reading, Reason, Report, Snapshot},
+    measure::Probe,
+    policy::Hedge,
+    race::{Answer, Ask, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Verdict},
+};
+
+use super::{
+    attempt::{Attempt, Finished, Held, Reply, Until},
+    body::{Replay, Rewind},
+    classify, deadline,
+    loan::Loan,
+    loser::{self, Disposed},
+    ticket::Ticket,
+    wire,
+};
+use crate::{
+    channel::Shared,
+    endpoint::{self, Endpoint, Picked, Purpose, Unavailable},
+    log::{AttemptKind, AttemptOutcome, CallLogBuilder},
+    method::Method,
+    request::Criticality,
+    telemetry::{AttemptEnd, AttemptInfo, CallSpan},
+};
+
+/// What every attempt of a call is made from.
+pub(crate) struct Prototype {
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) extensions: Extensions,
+    pub(crate) body: Source,
+}
+
+/// Where an attempt's body comes from.
+pub(crate) enum Source {
+    /// Collected: any number of attempts can send it.
+    Whole(Bytes),
+    /// Passed on: sent again only while nothing that was taken of it is lost.
+    Passing(Rewind),
+}
+
+/// A call's own view of what applies to it.
+pub(crate) struct Terms {
+    /// The hedging policy, if one applies.
+    pub(crate) hedge: Option<Arc<Hedge>>,
+    /// Whether the call may be repeated, and why, or why not.
+    pub(crate) repeatable: Result<&'static str, &'static str>,
+    pub(crate) criticality: Criticality,
+    /// From the start of the call.
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) until: Until,
+}
+
+/// One call's host.
+pub(crate) struct CallHost {
+    shared: Arc<Shared>,
+    method: Arc<Method>,
+    terms: Terms,
+    prototype: Prototype,
+    /// The call's start on the channel's clock.
+    started: Duration,
+    span: CallSpan,
+    log: CallLogBuilder,
+    /// The endpoints that the call uses or has used.
+    tried: SmallVec<[Arc<Endpoint>; 2]>,
+    /// Where the last unsent attempt was to go.
+    unsent_at: Option<Arc<Endpoint>>,
+    /// The token of a further attempt that has not been sent.
+    loan: Option<Loan>,
+    /// The half-open breaker's one call.
+    probe: Option<Probe>,
+    threshold: Option<Duration>,
+    /// The launch whose answer ended the race.
+    winner: Option<Launch>,
+    /// Why the original found no endpoint.
+    pub(crate) unplaced: Option<Unplaced>,
+}
+
+/// What a call's host leaves behind.
+pub(crate) struct Ending {
+    pub(crate) span: CallSpan,
+    pub(crate) log: CallLogBuilder,
+    /// Not used up where the result is not judged yet.
+    pub(crate) probe: Option<Probe>,
+    /// The hedge whose answer became the call's, and its threshold.
+    pub(crate) hedge_won: Option<(AttemptId, Option<Duration>)>,
+}
+
+/// Why a launch found no endpoint.
+pub(crate) enum Unplaced {
+    /// One may become ready.
+    NotYet,
+    /// None will soon.
+    Never(Unavailable),
+}
+
+impl CallHost {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        method: Arc<Method>,
+        terms: Terms,
+        prototype: Prototype,
+        started: Duration,
+        span: CallSpan,
+        probe: Option<Probe>,
+    ) -> Self {
+        Self {
+            shared,
+            method,
+            terms,
+            prototype,
+            started,
+            span,
+            log: CallLogBuilder::default(),
+            tried: SmallVec::new(),
+            unsent_at: None,
+            loan: None,
+            probe,
+            threshold: None,
+            winner: None,
+            unplaced: None,
+        }
+    }
+
+    /// Ends it: what is left to be told goes to whoever tells the call's result.
+    pub(crate) fn into_end(self) -> Ending {
+        Ending {
+            span: self.span,
+            log: self.log,
+            probe: self.probe,
+            hedge_won: self
+                .winner
+                .filter(|winner| winner.kind == Kind::Hedge)
+                .map(|winner| (winner.id, self.threshold)),
+        }
+    }
+
+    /// `now` of the race, on the channel's clock.
+    fn clock(&self, now: Duration) -> Duration {
+        self.started + now
+    }
+
+    fn time_left(&self, now: Duration) -> Option<Duration> {
+        self.terms
+            .deadline
+            .map(|deadline| deadline.saturating_sub(now))
+    }
+
+    /// When a hedge is due after a launch.
+    fn hedge_after(&mut self, now: Duration) -> Option<Duration> {
+        let hedge = self.terms.hedge.as_ref()?;
+        self.threshold = hedge.threshold(self.method.measured(hedge, self.clock(now)));
+        self.threshold
+    }
+
+    fn pick(&mut self, now: Duration, launch: &Launch) -> Picked {
+        let purpose = match (launch.replaces, launch.kind) {
+            (Some(_), _) => Purpose::Replacement,
+            (None, Kind::Original) => Purpose::Original,
+            (None, Kind::Hedge) => Purpose::Hedge,
+            (None, Kind::Retry) => Purpose::Retry,
+        };
+        let endpoints = self.shared.endpoints();
+        let clock = self.clock(now);
+        let picked = endpoints.pick(clock, &self.tried, purpose);
+        match (&picked, self.unsent_at.take()) {
+            (Picked::Endpoint(..), _) | (_, None) => picked,
+            // It has served no attempt of this call, and it is the only one there is.
+            (_, Some(unsent_at)) => {
+                self.tried.retain(|tried| !Arc::ptr_eq(tried, &unsent_at));
+                endpoints.pick(clock, &self.tried, purpose)
+            }
+        }
+    }
+
+    fn request(&self, now: Duration, launch: &Launch, body: Body) -> Request<Body> {
+        let mut request = Request::new(body);
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = self.prototype.uri.clone();
+        *request.version_mut() = Version::HTTP_2;
+        *request.extensions_mut() = self.prototype.extensions.clone();
+        let mut headers = self.prototype.headers.clone();
+        if let Some(left) = self.time_left(now).filter(|_| launch.id > 0) {
+            deadline::write(&mut headers, left);
+        }
+        if launch.previous > 0 {
+            headers.insert(wire::PREVIOUS_ATTEMPTS, HeaderValue::from(launch.previous));
+        }
+        *request.headers_mut() = headers;
+        request
+    }
+
+    fn body(&self) -> Option<Body> {
+        match &self.prototype.body {
+            Source::Whole(bytes) => Some(Body::new(Replay::new(bytes.clone()))),
+            Source::Passing(rewind) => rewind.next().map(Body::new),
+        }
+    }
+
+    /// Records an outcome with the breaker, and tells once what it changed.
+    fn record(&mut self, code: Code) {
+        let probe = self.probe.take();
+        self.shared.record(probe, classify::breaks(code));
+    }
+
+    /// A server's status: the endpoint answered.
+    fn judge_status(
+        &mut self,
+        now: Duration,
+        launch: &Launch,
+        held: &mut Held,
+        code: Code,
+        headers: &HeaderMap,
+    ) -> Verdict {
+        let elapsed = held.ticket.elapsed();
+        let verdict = classify::status(code, headers, self.method.retryable());
+        let breaks = classify::breaks(code);
+        if breaks {
+            held.ticket.failed();
+        } else {
+            held.ticket.answered();
+            if verdict == Verdict::Answer {
+                self.learn(now, launch, elapsed);
+            }
+        }
+        self.record(code);
+        verdict
+    }
+
+    /// The estimate learns from originals only: of a hedge only the fast outcomes are seen.
+    fn learn(&self, now: Duration, launch: &Launch, latency: Duration) {
+        if launch.kind == Kind::Original {
+            self.method.learn(self.clock(now), latency);
+        }
+    }
+
+    fn ended(&mut self, now: Duration, launch: &Launch, held: &mut Held, code: Code, won: bool) {
+        let (end, outcome) = match won {
+            true => (AttemptEnd::Won(code), AttemptOutcome::Won(code)),
+            false => (AttemptEnd::Failed(code), AttemptOutcome::Failed(code)),
+        };
+        held.span.end(end);
+        self.log.ended(launch.id, outcome, now);
+        if won {
+            self.winner = Some(*launch);
+        }
+    }
+
+    fn snapshot(&self, clock: Duration) -> Snapshot {
+        let hedge = self.terms.hedge.as_deref();
+        Snapshot {
+            configured: hedge.is_some(),
+            repeatable: self.terms.repeatable,
+            breaker: self.shared.breaker().map(|breaker| breaker.reading(clock)),
+            suppress_at: hedge.map_or(1.0, |hedge| hedge.suppress_at),
+            samples: self.method.samples(clock),
+            minimum_samples: hedge
+                .filter(|hedge| hedge.is_measured() && hedge.cold_start.is_none())
+                .map(|hedge| hedge.minimum_samples),
+            budget: Some(self.shared.budget().balance(clock)),
+            criticality: self.terms.criticality.name(),
+            sheddable: self.terms.criticality == Criticality::Sheddable,
+        }
+    }
+
+    /// What the gates say of a call that can never hedge, at its start.
+    pub(crate) fn report_at_start(&self) {
+        if self.span.is_recording() {
+            self.span.gates(&Report::of(&self.snapshot(self.started)));
+        }
+    }
+
+    fn ask_hedge(&mut self, now: Duration) -> Answer {
+        let clock = self.clock(now);
+        let mut report = Report::of(&self.snapshot(clock));
+        if let Some(meter) = self.method.win_rate() {
+            let allowance = meter.allowance(clock);
+            let holds = meter.would_allow(clock);
+            report
+                .holds
+                .push((Hold::WinRate, Reading::new(holds, allowance, 1.0)));
+        }
+        let other = self.shared.endpoints().has_other_ready(&self.tried);
+        report
+            .holds
+            .push((Hold::OtherEndpoint, Reading::new(other, other, true)));
+
+        // Spending comes last, when all else holds.
+        let mut reason = report.reason();
+        if reason.is_none()
+            && let Some(meter) = self.method.win_rate()
+            && !meter.allow(clock)
+        {
+            reason = Some(Reason::Hold(Hold::WinRate));
+            report.holds[0].1.holds = false;
+        }
+        if reason.is_none() && !self.shared.budget().try_withdraw(clock) {
+            // Another call took the last token since the balance was read.
+            reason = Some(Reason::Gate(Gate::Budget));
+            let balance = self.shared.budget().balance(clock).min(0.999);
+            report.gates[Gate::Budget.number() as usize - 1] = Reading::new(false, balance, 1.0);
+        }
+        self.span.gates(&report);
+        match reason {
+            None => {
+                self.loan = Some(Loan::of(self.shared.budget()));
+                Answer::Granted(Duration::ZERO)
+            }
+            Some(reason) => {
+                self.method.stats().suppressed(reason);
+                self.span.suppressed(reason, self.threshold);
+                tracing::debug!(
+                    method = self.method.name(),
+                    gate = reason.name(),
+                    "hedge suppressed"
+                );
+                Answer::Held
+            }
+        }
+    }
+
+    fn ask_retry(&mut self, now: Duration, backoff: Option<u32>) -> Answer {
+        let clock = self.clock(now);
+        let closed = self
+            .shared
+            .breaker()
+            .is_none_or(|breaker| breaker.reading(clock).state == BreakerState::Closed);
+        if !closed || !self.shared.budget().try_withdraw(clock) {
+            return Answer::Held;
+        }
+        self.loan = Some(Loan::of(self.shared.budget()));
+        let wait = backoff.map_or(Duration::ZERO, |step| {
+            self.method.retry().backoff(step, endpoint::fraction())
+        });
+        Answer::Granted(wait)
+    }
+}
+
+impl Host for CallHost {
+    type Attempt = Attempt;
+    type Reply = Finished;
+
+    fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Attempt>> {
+        let (endpoint, channel) = match self.pick(now, &launch) {
+            Picked::Endpoint(endpoint, channel) => (endpoint, channel),
+            Picked::Wait => {
+                self.unplaced = Some(Unplaced::NotYet);
+                self.loan = None;
+                return None;
+            }
+            Picked::None(why) => {
+                self.unplaced = Some(Unplaced::Never(why));
+                self.loan = None;
+                return None;
+            }
+        };
+        let body = self.body()?;
+        if let Some(loan) = self.loan.take() {
+            loan.spend();
+        }
+        let kind = match (launch.replaces, launch.kind) {
+            (Some(_), _) => AttemptKind::Replacement,
+            (None, Kind::Original) => AttemptKind::Original,
+            (None, Kind::Hedge) => AttemptKind::Hedge,
+            (None, Kind::Retry) => AttemptKind::Retry,
+        };
+        let mut request = self.request(now, &launch, body);
+        let info = AttemptInfo {
+            number: launch.id,
+            previous: launch.previous,
+            kind,
+            address: endpoint.server_address(),
+            port: endpoint.server_port(),
+            endpoint: endpoint.name(),
+        };
+        let span = self.span.start_attempt(info, request.headers_mut());
+        self.log
+            .launched(launch.id, kind, Arc::clone(endpoint.name()), now);
+        self.method.stats().launched(kind);
+        if kind == AttemptKind::Hedge {
+            self.span.started(self.threshold, launch.id);
+            if let Some(meter) = self.method.win_rate() {
+                meter.started(self.clock(now));
+            }
+        }
+        let ticket = Ticket::new(Arc::clone(&self.shared), Arc::clone(&endpoint));
+        self.tried.push(endpoint);
+        let held = Held { ticket, span };
+        let left = self.time_left(now);
+        Some(Launched {
+            attempt: Attempt::new(channel, request, held, self.terms.until, left),
+            hedge_after: self.hedge_after(now),
+        })
+    }
+
+    fn ask(&mut self, now: Duration, ask: Ask) -> Answer {
+        match ask {
+            Ask::Hedge(_) => self.ask_hedge(now),
+            Ask::Retry { backoff } => self.ask_retry(now, backoff),
+        }
+    }
+
+    fn judge(&mut self, now: Duration, launch: &Launch, finished: &mut Finished) -> Verdict {
+        let Finished { reply, held } = finished;
+        match reply {
+            // The rest of its body is judged when it has come.
+            Reply::Open(_) => {
+                self.winner = Some(*launch);
+                self.log
+                    .ended(launch.id, AttemptOutcome::Won(Code::Ok), now);
+                Verdict::Answer
+            }
+            Reply::Complete(complete) => {
+                let code = complete.code;
+                let headers = complete.status_headers();
+                let verdict = self.judge_status(now, launch, held, code, headers);
+                self.ended(now, launch, held, code, verdict == Verdict::Answer);
+                verdict
+            }
+            Reply::Fault(fault) => {
+                let code = fault.status.code();
+                self.ended(now, launch, held, code, false);
+                let endpoint = held.ticket.endpoint();
+                if fault.unreachable {
+                    let endpoints = self.shared.endpoints();
+                    endpoints.report_unreachable(endpoint, fault.status.message());
+                }
+                if let Some(unsent) = fault.unsent
+                    && self.can_replace()
+                {
+                    // Nothing was sent: its token goes back if it is not replaced.
+                    self.loan =
+                        (launch.kind != Kind::Original).then(|| Loan::of(self.shared.budget()));
+                    if !fault.unreachable {
+                        self.unsent_at = Some(Arc::clone(endpoint));
+                    }
+                    held.ticket.released();
+                    return Verdict::Unsent(unsent);
+                }
+                held.ticket.failed();
+                self.record(code);
+                tracing::info!(
+                    method = self.method.name(),
+                    endpoint = %held.ticket.endpoint().name(),
+                    status = %fault.status,
+                    "attempt failed"
+                );
+                Verdict::Failure(Pushback::None)
+            }
+        }
+    }
+
+    fn discard(&mut self, now: Duration, launch: Launch, attempt: Attempt, why: Gone) {
+        let (rest, held) = attempt.into_rest();
+        let Some(held) = held else { return };
+        let left = self.time_left(now);
+        let elapsed = held.ticket.elapsed();
+        // An original that was cut off has taken at least this long. Where the caller left
+        // early that says nothing about the quantile, and would pull it down.
+        let past = self.threshold.is_some_and(|threshold| elapsed >= threshold);
+        if why != Gone::CallerGone || past {
+            self.learn(now, &launch, elapsed);
+        }
+        if why == Gone::Deadline {
+            self.record(Code::DeadlineExceeded);
+        }
+        let disposed = loser::dispose(rest, held, left);
+        let outcome = match disposed {
+            Disposed::Reset => AttemptOutcome::Discarded,
+            Disposed::Detached => AttemptOutcome::Detached,
+        };
+        self.log.ended(launch.id, outcome, now);
+        self.span.discarded(self.threshold, launch.id);
+    }
+}
+
+impl CallHost {
+    /// Whether the request can be sent once more, in whole.
+    fn can_replace(&self) -> bool {
+        match &self.prototype.body {
+            Source::Whole(_) => true,
+            Source::Passing(rewind) => rewind.can_rewind(),
+        }
+    }
+}

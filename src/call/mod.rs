@@ -1,0 +1,330 @@
+//! One call, from the request to the answer.
+//!
+//! [`call`] looks up what applies, then the body is collected or passed on, a race is driven over
+//! a [`host::CallHost`], and what it ends with becomes the response.
+
+mod attempt;
+mod body;
+mod classify;
+mod deadline;
+mod fault;
+mod host;
+mod loan;
+mod loser;
+mod messages;
+mod tail;
+mod ticket;
+mod wire;
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tonic::{Code, Status, body::Body};
+use tonic_hedge_engine::{
+    measure::{Admission, Probe},
+    race::{Drive, End, MAX_UNSENT, Over, Rules},
+};
+
+pub(crate) use classify::Codes;
+
+use self::{
+    attempt::{Finished, Reply, Until},
+    body::{Collected, Rewind},
+    host::{CallHost, Ending, Prototype, Source, Terms, Unplaced},
+    tail::{Kept, Open, Tail},
+};
+use crate::{
+    channel::Shared,
+    log::CallLogBuilder,
+    method::{Method, key},
+    request::{Hedging, Overrides},
+    telemetry::CallSpan,
+};
+
+/// The text of a deadline that passed here, as against one that a server reports.
+const DEADLINE_MESSAGE: &str = "the call's deadline passed before an answer came";
+
+/// A call's future, as the channel returns it.
+pub(crate) type CallFuture =
+    Pin<Box<dyn Future<Output = Result<Response<Body>, Status>> + Send + 'static>>;
+
+/// Starts a call. What must be taken where the application calls is taken here: the clock,
+/// and the context that its spans hang under.
+pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
+    let started = Instant::now();
+    let path = request.uri().path();
+    let method = Arc::clone(shared.methods().find(path));
+    let span = shared
+        .telemetry()
+        .start_call(key(path).trim_start_matches('/'));
+    let call = Call {
+        deadline: deadline::read(request.headers()),
+        shared: Arc::clone(shared),
+        method,
+        started,
+    };
+    Box::pin(async move {
+        let mut span = span;
+        match call.admit() {
+            Ok(probe) => call.run(request, span, probe).await,
+            Err(status) => {
+                span.finish(status.code());
+                Err(with_log(CallLogBuilder::default(), Duration::ZERO, status))
+            }
+        }
+    })
+}
+
+/// What one call is made of, apart from its request.
+struct Call {
+    shared: Arc<Shared>,
+    method: Arc<Method>,
+    started: Instant,
+    deadline: Option<Duration>,
+}
+
+impl Call {
+    /// Whether the call may be made at all.
+    fn admit(&self) -> Result<Option<Probe>, Status> {
+        // Nothing is sent, and nothing charged, for a deadline that has passed already.
+        if self.deadline == Some(Duration::ZERO) {
+            return Err(Status::deadline_exceeded(DEADLINE_MESSAGE));
+        }
+        let now = self.shared.since_epoch(self.started);
+        match self.shared.breaker().map(|breaker| breaker.admit(now)) {
+            None | Some(Admission::Closed) => Ok(None),
+            Some(Admission::Probe { probe, change }) => {
+                self.shared.breaker_changed(change);
+                Ok(Some(probe))
+            }
+            Some(Admission::Open { retry_after }) => {
+                let message = format!("{}: the circuit breaker is open", self.method.name());
+                Err(wire::unavailable_until(message, retry_after))
+            }
+        }
+    }
+
+    async fn run(
+        self,
+        request: Request<Body>,
+        mut span: CallSpan,
+        probe: Option<Probe>,
+    ) -> Result<Response<Body>, Status> {
+        let now = self.shared.since_epoch(self.started);
+        self.shared.endpoints().ensure_started();
+        self.shared.budget().deposit(now);
+        self.method.stats().called();
+        let (terms, prototype) = match self.prepare(request).await {
+            Ok(prepared) => prepared,
+            Err(status) => {
+                span.finish(status.code());
+                let at = self.started.elapsed();
+                return Err(with_log(CallLogBuilder::default(), at, status));
+            }
+        };
+        let rules = self.rules(&terms);
+        let host = CallHost::new(
+            Arc::clone(&self.shared),
+            Arc::clone(&self.method),
+            terms,
+            prototype,
+            now,
+            span,
+            probe,
+        );
+        if !rules.hedging {
+            host.report_at_start();
+        }
+        let over = self.race(host, rules).await?;
+        self.finish(over)
+    }
+
+    /// What applies to the call, and what its attempts are made from. The request's own word
+    /// comes first.
+    async fn prepare(&self, request: Request<Body>) -> Result<(Terms, Prototype), Status> {
+        let (mut head, body) = request.into_parts();
+        let overrides = head.extensions.remove::<Overrides>().unwrap_or_default();
+        let hedge = match overrides.hedging {
+            None => self.method.hedge().cloned(),
+            Some(Hedging::Off) => None,
+            Some(Hedging::On(hedge)) => {
+                let error = hedge.validate().err();
+                if let Some(error) = error {
+                    return Err(Status::invalid_argument(error.to_string()));
+                }
+                Some(Arc::new(*hedge))
+            }
+        };
+        let mut repeatable = match self.method.repeatable() {
+            Err(_) if overrides.repeatable && self.method.is_unary() => Ok("marked by the request"),
+            known => known,
+        };
+        let limit = self.shared.buffer_limit();
+        let body = match repeatable {
+            // A stream is passed on, never kept.
+            Err(_) if !self.method.is_unary() => {
+                Source::Passing(Rewind::new(Bytes::new(), body, 0))
+            }
+            Err(_) => Source::Passing(Rewind::new(Bytes::new(), body, limit)),
+            Ok(_) => match self.before_deadline(body::collect(body, limit)).await? {
+                Ok(Collected::Whole(bytes)) => Source::Whole(bytes),
+                Ok(Collected::Over(read, rest)) => {
+                    repeatable = Err("body over the buffer limit");
+                    Source::Passing(Rewind::new(read, rest, 0))
+                }
+                Err(status) => return Err(status),
+            },
+        };
+        // A caller's own count would be taken for ours.
+        head.headers.remove(wire::PREVIOUS_ATTEMPTS);
+        let terms = Terms {
+            hedge,
+            repeatable,
+            criticality: overrides.criticality.unwrap_or_default(),
+            deadline: self.deadline,
+            until: match repeatable {
+                Ok(_) => Until::Trailers(self.shared.response_limit()),
+                Err(_) => Until::Head,
+            },
+        };
+        let prototype = Prototype {
+            uri: head.uri,
+            headers: head.headers,
+            extensions: head.extensions,
+            body,
+        };
+        Ok((terms, prototype))
+    }
+
+    fn rules(&self, terms: &Terms) -> Rules {
+        if terms.repeatable.is_err() {
+            return Rules::single(self.deadline);
+        }
+        let hedge = terms.hedge.as_deref();
+        let max_attempts = self.method.max_attempts();
+        Rules {
+            max_attempts,
+            max_concurrent: hedge.map_or(1, |hedge| hedge.max_concurrent),
+            hedging: hedge.is_some() && max_attempts > 1,
+            retries: self.method.retry().enabled,
+            max_unsent: MAX_UNSENT,
+            deadline: self.deadline,
+        }
+    }
+
+    /// Drives the race; again while no endpoint has become ready yet.
+    async fn race(&self, mut host: CallHost, rules: Rules) -> Result<Over<CallHost>, Status> {
+        loop {
+            let over = Drive::new(host, rules.clone(), self.started).await;
+            if over.end != End::Unplaced {
+                return Ok(over);
+            }
+            host = over.host;
+            let status = match host.unplaced.take() {
+                Some(Unplaced::NotYet) => {
+                    let changed = self.shared.endpoints().changed();
+                    match self.before_deadline(changed).await {
+                        Ok(()) => continue,
+                        Err(status) => status,
+                    }
+                }
+                Some(Unplaced::Never(why)) => Status::unavailable(why.to_string()),
+                None => Status::internal("the request's body was lost before it was sent"),
+            };
+            return Err(fail(host, self.started.elapsed(), status));
+        }
+    }
+
+    /// Makes the call's result of what the race ended with.
+    fn finish(&self, over: Over<CallHost>) -> Result<Response<Body>, Status> {
+        let Over {
+            host, reply, at, ..
+        } = over;
+        let Some(Finished { reply, held }) = reply else {
+            return Err(fail(host, at, Status::deadline_exceeded(DEADLINE_MESSAGE)));
+        };
+        match reply {
+            Reply::Fault(fault) => Err(fail(host, at, fault.status)),
+            Reply::Complete(complete) if complete.code != Code::Ok => {
+                let code = complete.code;
+                let head = complete.head.headers;
+                let status = match complete.trailers {
+                    Some(trailers) => wire::status(code, trailers, Some(head)),
+                    None => wire::status(code, head, None),
+                };
+                Err(fail(host, at, status))
+            }
+            Reply::Complete(complete) => {
+                let (mut span, log, _) = self.won(host);
+                span.finish(Code::Ok);
+                let mut head = complete.head;
+                head.extensions.insert(log.finish(at));
+                let body = Body::new(Kept::new(complete.data, complete.trailers));
+                Ok(Response::from_parts(head, body))
+            }
+            Reply::Open(response) => {
+                let (span, log, probe) = self.won(host);
+                let (mut head, front) = response.into_parts();
+                head.extensions.insert(log.finish(at));
+                let deadline = self.expires().map(|at| (at, Box::pin(sleep_until(at))));
+                let open = Box::new(Open {
+                    held,
+                    span,
+                    probe,
+                    deadline,
+                });
+                Ok(Response::from_parts(
+                    head,
+                    Body::new(Tail::new(front, open)),
+                ))
+            }
+        }
+    }
+
+    /// An attempt's answer is the call's: notes it where a hedge gave it.
+    fn won(&self, host: CallHost) -> (CallSpan, CallLogBuilder, Option<Probe>) {
+        let Ending {
+            span,
+            log,
+            probe,
+            hedge_won,
+        } = host.into_end();
+        if let Some((id, threshold)) = hedge_won {
+            span.won(threshold, id);
+            self.method.stats().won();
+            if let Some(meter) = self.method.win_rate() {
+                meter.won(self.shared.now());
+            }
+        }
+        (span, log, probe)
+    }
+
+    /// When the deadline passes; one past what the clock can express is none.
+    fn expires(&self) -> Option<Instant> {
+        self.started.checked_add(self.deadline?)
+    }
+
+    async fn before_deadline<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
+        match self.expires() {
+            None => Ok(work.await),
+            Some(at) => timeout_at(at, work)
+                .await
+                .map_err(|_| Status::deadline_exceeded(DEADLINE_MESSAGE)),
+        }
+    }
+}
+
+/// Ends a call with a status.
+fn fail(host: CallHost, at: Duration, status: Status) -> Status {
+    let Ending { mut span, log, .. } = host.into_end();
+    span.finish(status.code());
+    with_log(log, at, status)
+}
+
+/// The log becomes the status's source.
+fn with_log(log: CallLogBuilder, at: Duration, mut status: Status) -> Status {
+    log.finish_failed(at, &mut status);
+    status
+}

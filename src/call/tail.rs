@@ -1,0 +1,196 @@
+//! A response's body that is passed on while it comes: its end is judged, its drop is a
+//! cancellation, and the call's deadline still holds.
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+use tokio::time::{Instant, Sleep};
+use tonic::{Code, Status, body::Body};
+use tonic_hedge_engine::measure::Probe;
+
+use super::{
+    attempt::{Front, Held, Rest},
+    classify,
+    fault::Fault,
+    loser, wire,
+};
+use crate::telemetry::{AttemptEnd, CallSpan};
+
+/// The body of the one attempt that a call is left with.
+pub(crate) struct Tail {
+    front: VecDeque<Bytes>,
+    rest: Body,
+    /// `None` once the end was judged.
+    open: Option<Box<Open>>,
+}
+
+/// What has to be told when the body ends.
+pub(crate) struct Open {
+    pub(crate) held: Held,
+    pub(crate) span: CallSpan,
+    pub(crate) probe: Option<Probe>,
+    pub(crate) deadline: Option<(Instant, Pin<Box<Sleep>>)>,
+}
+
+impl Tail {
+    pub(crate) fn new(front: Front, open: Box<Open>) -> Self {
+        Self {
+            front: front.data.into(),
+            rest: front.rest,
+            open: Some(open),
+        }
+    }
+
+    /// The body has ended with `code`.
+    fn end(&mut self, code: Code) {
+        let Some(open) = self.open.take() else { return };
+        let Open {
+            mut held,
+            mut span,
+            probe,
+            ..
+        } = *open;
+        let failed = classify::breaks(code);
+        if failed {
+            held.ticket.failed();
+        } else {
+            held.ticket.answered();
+        }
+        held.ticket.shared().record(probe, failed);
+        held.span.end(AttemptEnd::Won(code));
+        span.finish(code);
+    }
+}
+
+impl Open {
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.deadline {
+            Some((_, sleep)) => sleep.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+
+    fn time_left(&self) -> Option<Duration> {
+        self.deadline
+            .as_ref()
+            .map(|(at, _)| at.saturating_duration_since(Instant::now()))
+    }
+}
+
+impl http_body::Body for Tail {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(data) = self.front.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        let frame = match Pin::new(&mut self.rest).poll_frame(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                let expired = self
+                    .open
+                    .as_mut()
+                    .is_some_and(|open| open.poll_deadline(cx).is_ready());
+                if !expired {
+                    return Poll::Pending;
+                }
+                self.end(Code::DeadlineExceeded);
+                self.rest = Body::empty();
+                Some(Err(Status::deadline_exceeded(super::DEADLINE_MESSAGE)))
+            }
+        };
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => match frame.into_trailers() {
+                Ok(mut trailers) => {
+                    wire::sanitize(&mut trailers);
+                    self.end(wire::code(&trailers).unwrap_or(Code::Unknown));
+                    Some(Ok(Frame::trailers(trailers)))
+                }
+                Err(data) => {
+                    if let Some(open) = &self.open {
+                        open.held.ticket.endpoint().answered();
+                    }
+                    Some(Ok(data))
+                }
+            },
+            Some(Err(status)) => {
+                let fault = Fault::of(Box::new(status));
+                self.end(fault.status.code());
+                Some(Err(fault.status))
+            }
+            None => {
+                // Already judged where there were trailers.
+                self.end(Code::Unknown);
+                None
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.front.is_empty() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.front.is_empty() {
+            true => self.rest.size_hint(),
+            // A hint that left out the buffered part would cut the body short.
+            false => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let time_left = open.time_left();
+        let rest = Rest::Body(std::mem::take(&mut self.rest));
+        loser::dispose(rest, open.held, time_left);
+    }
+}
+
+/// A whole response's body: kept frames, then the trailers.
+pub(crate) struct Kept {
+    data: std::vec::IntoIter<Bytes>,
+    trailers: Option<HeaderMap>,
+}
+
+impl Kept {
+    pub(crate) fn new(data: Vec<Bytes>, trailers: Option<HeaderMap>) -> Self {
+        Self {
+            data: data.into_iter(),
+            trailers,
+        }
+    }
+}
+
+impl http_body::Body for Kept {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = match self.data.next() {
+            Some(data) => Some(Frame::data(data)),
+            None => self.trailers.take().map(Frame::trailers),
+        };
+        Poll::Ready(frame.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.data.len() == 0 && self.trailers.is_none()
+    }
+}

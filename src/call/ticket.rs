@@ -1,0 +1,77 @@
+//! An attempt's place at its endpoint: counted in, and counted out by whatever ends it.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{channel::Shared, endpoint::Endpoint};
+
+/// Held by an attempt for as long as it is in flight. Dropped without a word, the attempt was
+/// discarded: its endpoint took at least as long as it ran.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    shared: Arc<Shared>,
+    endpoint: Arc<Endpoint>,
+    launched: Duration,
+    open: bool,
+}
+
+impl Ticket {
+    pub(crate) fn new(shared: Arc<Shared>, endpoint: Arc<Endpoint>) -> Self {
+        let launched = shared.now();
+        endpoint.load().started(launched);
+        Self {
+            shared,
+            endpoint,
+            launched,
+            open: true,
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// How long the attempt has run.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.shared.now().saturating_sub(self.launched)
+    }
+
+    /// The endpoint gave an answer.
+    pub(crate) fn answered(&mut self) {
+        let (now, elapsed) = (self.shared.now(), self.elapsed());
+        if self.close() {
+            self.endpoint.load().finished(now, elapsed);
+        }
+    }
+
+    /// The endpoint failed.
+    pub(crate) fn failed(&mut self) {
+        let (now, elapsed) = (self.shared.now(), self.elapsed());
+        if self.close() {
+            self.endpoint.load().failed(now, elapsed);
+        }
+    }
+
+    /// The attempt never reached the endpoint.
+    pub(crate) fn released(&mut self) {
+        if self.close() {
+            self.endpoint.load().released();
+        }
+    }
+
+    fn close(&mut self) -> bool {
+        std::mem::take(&mut self.open)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let (now, elapsed) = (self.shared.now(), self.elapsed());
+        if self.close() {
+            self.endpoint.load().discarded(now, elapsed);
+        }
+    }
+}

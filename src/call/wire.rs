@@ -1,0 +1,249 @@
+//! What a gRPC response says in its headers and trailers: status, pushback, retry details.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, StatusCode};
+use prost::Message;
+use tonic::{Code, Status, metadata::MetadataMap};
+use tonic_hedge_engine::race::Pushback;
+
+pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(crate) const GRPC_STATUS_DETAILS: HeaderName =
+    HeaderName::from_static("grpc-status-details-bin");
+/// gRFC A6: attempts before this one, absent on the first.
+pub(crate) const PREVIOUS_ATTEMPTS: HeaderName =
+    HeaderName::from_static("grpc-previous-rpc-attempts");
+/// gRFC A6: when, and whether, the next attempt may start.
+const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+/// The status code in `headers`, if there is one. What cannot be read is UNKNOWN, and so is
+/// a status given twice: it must never pass for success.
+pub(crate) fn code(headers: &HeaderMap) -> Option<Code> {
+    let mut values = headers.get_all(GRPC_STATUS).iter();
+    let first = values.next()?;
+    Some(match values.next() {
+        None => Code::from_bytes(first.as_bytes()),
+        Some(_) => Code::Unknown,
+    })
+}
+
+/// The server's pushback in `trailers`: a negative, unreadable or repeated value stops
+/// further attempts.
+pub(crate) fn pushback(trailers: &HeaderMap) -> Pushback {
+    let mut values = trailers.get_all(PUSHBACK).iter();
+    let Some(value) = values.next() else {
+        return Pushback::None;
+    };
+    let millis = value
+        .to_str()
+        .ok()
+        .filter(|_| values.next().is_none())
+        .and_then(|text| text.parse::<i32>().ok())
+        .and_then(|millis| u64::try_from(millis).ok());
+    millis.map_or(Pushback::Stop, |millis| {
+        Pushback::After(Duration::from_millis(millis))
+    })
+}
+
+/// Removes details that are not base64: tonic's client panics on them.
+pub(crate) fn sanitize(trailers: &mut HeaderMap) {
+    if trailers.contains_key(GRPC_STATUS_DETAILS) && details(trailers).is_none() {
+        trailers.remove(GRPC_STATUS_DETAILS);
+    }
+}
+
+/// The decoded `grpc-status-details-bin`, if it is there and readable.
+fn details(trailers: &HeaderMap) -> Option<Bytes> {
+    let value = trailers.get(GRPC_STATUS_DETAILS)?;
+    // tonic's own decoder, so that what passes here passes there.
+    let mut map = HeaderMap::with_capacity(1);
+    map.insert(GRPC_STATUS_DETAILS, value.clone());
+    let map = MetadataMap::from_headers(map);
+    map.get_bin(GRPC_STATUS_DETAILS.as_str())?.to_bytes().ok()
+}
+
+/// The status in `trailers`, whole: code, message, details and metadata, and the metadata of
+/// the response's `head`, merged as tonic's own client merges them.
+pub(crate) fn status(code: Code, mut trailers: HeaderMap, head: Option<HeaderMap>) -> Status {
+    sanitize(&mut trailers);
+    let mut status = match Status::from_header_map(&trailers) {
+        Some(status) if status.code() == code => status,
+        // A status that was given twice, or that cannot be read.
+        Some(status) => Status::with_details_and_metadata(
+            code,
+            status.message(),
+            Bytes::copy_from_slice(status.details()),
+            status.metadata().clone(),
+        ),
+        None => Status::with_metadata(code, "", MetadataMap::from_headers(trailers)),
+    };
+    if let Some(head) = head {
+        status.metadata_mut().as_mut().extend(head);
+    }
+    status
+}
+
+/// `google.rpc.Status`, as far as it is read and written here.
+#[derive(Clone, PartialEq, Message)]
+struct RichStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, Message)]
+struct Any {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<ProtoDuration>,
+}
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, PartialEq, Message)]
+struct ProtoDuration {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
+
+/// The delay of a `google.rpc.RetryInfo` among the status's details.
+pub(crate) fn retry_info(trailers: &HeaderMap) -> Option<Duration> {
+    let status = RichStatus::decode(details(trailers)?).ok()?;
+    let info = status
+        .details
+        .iter()
+        .find(|detail| detail.type_url.ends_with("/google.rpc.RetryInfo"))?;
+    let delay = RetryInfo::decode(info.value.as_slice()).ok()?.retry_delay?;
+    let seconds = u64::try_from(delay.seconds).ok()?;
+    let nanos = u32::try_from(delay.nanos)
+        .ok()
+        .filter(|n| *n < 1_000_000_000)?;
+    Some(Duration::new(seconds, nanos))
+}
+
+/// UNAVAILABLE with a `google.rpc.RetryInfo`: what an open breaker answers.
+pub(crate) fn unavailable_until(message: String, delay: Duration) -> Status {
+    let info = RetryInfo {
+        retry_delay: Some(ProtoDuration {
+            seconds: i64::try_from(delay.as_secs()).unwrap_or(i64::MAX),
+            // Less than a billion.
+            nanos: delay.subsec_nanos() as i32,
+        }),
+    };
+    let rich = RichStatus {
+        code: Code::Unavailable as i32,
+        message: message.clone(),
+        details: vec![Any {
+            type_url: RETRY_INFO.to_owned(),
+            value: info.encode_to_vec(),
+        }],
+    };
+    Status::with_details(Code::Unavailable, message, rich.encode_to_vec().into())
+}
+
+/// The code of a response that carries no status, by its HTTP status.
+///
+/// Source: gRPC's "HTTP to gRPC Status Code Mapping".
+pub(crate) fn code_of_http(status: StatusCode) -> Code {
+    match status {
+        StatusCode::BAD_REQUEST => Code::Internal,
+        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+        StatusCode::FORBIDDEN => Code::PermissionDenied,
+        StatusCode::NOT_FOUND => Code::Unimplemented,
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
+        _ => Code::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(values: &[(HeaderName, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in values {
+            let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+            headers.append(name.clone(), value);
+        }
+        headers
+    }
+
+    /// FA9: an unreadable status is UNKNOWN, never success.
+    #[test]
+    fn fa9_unreadable_status() {
+        for text in ["", "abc", "99", "-1", "00", "0 ", "17"] {
+            let code = code(&headers(&[(GRPC_STATUS, text)]));
+            assert_eq!(code, Some(Code::Unknown), "{text:?}");
+        }
+        let twice = headers(&[(GRPC_STATUS, "0"), (GRPC_STATUS, "0")]);
+        assert_eq!(code(&twice), Some(Code::Unknown));
+        assert_eq!(status(Code::Unknown, twice, None).code(), Code::Unknown);
+        assert_eq!(code(&headers(&[(GRPC_STATUS, "0")])), Some(Code::Ok));
+        assert_eq!(code(&HeaderMap::new()), None);
+    }
+
+    /// Case 11: what is not a delay stops.
+    #[test]
+    fn case_11_pushback_values() {
+        for (text, expected) in [
+            ("0", Pushback::After(Duration::ZERO)),
+            ("150", Pushback::After(Duration::from_millis(150))),
+            (
+                "2147483647",
+                Pushback::After(Duration::from_millis(2_147_483_647)),
+            ),
+            ("2147483648", Pushback::Stop),
+            ("-1", Pushback::Stop),
+            ("", Pushback::Stop),
+            ("abc", Pushback::Stop),
+            ("1.5", Pushback::Stop),
+            (" 1", Pushback::Stop),
+        ] {
+            assert_eq!(
+                pushback(&headers(&[(PUSHBACK, text)])),
+                expected,
+                "{text:?}"
+            );
+        }
+        let twice = headers(&[(PUSHBACK, "1"), (PUSHBACK, "1")]);
+        assert_eq!(pushback(&twice), Pushback::Stop);
+        assert_eq!(pushback(&HeaderMap::new()), Pushback::None);
+    }
+
+    #[test]
+    fn retry_info_survives_the_wire() {
+        let delay = Duration::from_millis(1_500);
+        let status = unavailable_until("open".to_owned(), delay);
+        let response: http::Response<()> = status.into_http();
+        assert_eq!(retry_info(response.headers()), Some(delay));
+    }
+
+    #[test]
+    fn details_that_are_not_base64_are_dropped() {
+        let trailers = headers(&[(GRPC_STATUS, "5"), (GRPC_STATUS_DETAILS, "*not base64*")]);
+        let status = status(Code::NotFound, trailers, None);
+        assert_eq!(status.code(), Code::NotFound);
+        assert!(status.details().is_empty());
+    }
+}

@@ -1,0 +1,411 @@
+//! Everything that a channel is made from, checked once, when it is built.
+
+use std::{error::Error, hash::Hash, sync::Arc};
+
+use futures_core::Stream;
+use tonic::transport::{Channel, Endpoint};
+use tonic_hedge_engine::{
+    measure::{Breaker, Budget},
+    policy::{BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry},
+};
+use tower::discover::Change;
+
+use super::{HedgedChannel, Settings, Shared};
+use crate::{
+    descriptor,
+    endpoint::{EndpointSet, EndpointSpec, RESOLVE_INTERVAL},
+    error::{BuildError, Kind},
+    method::{Defaults, Estimator, MethodTable},
+    telemetry::Telemetry,
+};
+
+/// A larger request body has one attempt: each further one would keep it in memory.
+const BUFFER_LIMIT: usize = 1 << 20;
+
+/// tonic's own default limit of a message, with room for its prefix. A response that is
+/// longer is passed on as it comes.
+const RESPONSE_LIMIT: usize = (4 << 20) + 5;
+
+/// Attempts of one call. gRPC A6 caps its configuration at five; an original and its hedge
+/// need two.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// More attempts than this are a mistake, not a policy.
+const MOST_ATTEMPTS: u32 = 16;
+
+/// Builds a [`HedgedChannel`]. Exactly one of [`endpoints`](Self::endpoints),
+/// [`discover`](Self::discover), [`dns`](Self::dns) and [`channel`](Self::channel) is needed;
+/// all else has defaults. Mistakes are kept until [`build`](Self::build), which returns the
+/// first.
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct Builder {
+    endpoints: Option<EndpointSet>,
+    descriptors: Vec<Vec<descriptor::MethodDescriptor>>,
+    hedge: Option<Hedge>,
+    retry: Retry,
+    max_attempts: u32,
+    budget: BudgetChoice,
+    breaker: Option<BreakerPolicy>,
+    estimator: Estimator,
+    buffer_limit: usize,
+    response_limit: usize,
+    telemetry: Telemetry,
+    mistake: Option<BuildError>,
+}
+
+#[derive(Debug)]
+enum BudgetChoice {
+    Own(BudgetPolicy),
+    Shared(Budget),
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            endpoints: None,
+            descriptors: Vec::new(),
+            hedge: None,
+            retry: Retry::default(),
+            max_attempts: MAX_ATTEMPTS,
+            budget: BudgetChoice::Own(BudgetPolicy::default()),
+            breaker: Some(BreakerPolicy::default()),
+            estimator: Estimator::default(),
+            buffer_limit: BUFFER_LIMIT,
+            response_limit: RESPONSE_LIMIT,
+            telemetry: Telemetry::default(),
+            mistake: None,
+        }
+    }
+}
+
+/// What names an endpoint: a URI, a tonic `Endpoint` with its TLS, keepalive and timeouts, or
+/// an [`EndpointSpec`] with a locality.
+pub trait IntoEndpoint {
+    /// The endpoint.
+    ///
+    /// # Errors
+    /// A URI that cannot be read, or that has no scheme or host.
+    fn into_endpoint(self) -> Result<EndpointSpec, BuildError>;
+}
+
+impl IntoEndpoint for &str {
+    fn into_endpoint(self) -> Result<EndpointSpec, BuildError> {
+        parse(self).map(Into::into)
+    }
+}
+
+impl IntoEndpoint for String {
+    fn into_endpoint(self) -> Result<EndpointSpec, BuildError> {
+        self.as_str().into_endpoint()
+    }
+}
+
+impl IntoEndpoint for &String {
+    fn into_endpoint(self) -> Result<EndpointSpec, BuildError> {
+        self.as_str().into_endpoint()
+    }
+}
+
+impl IntoEndpoint for Endpoint {
+    fn into_endpoint(self) -> Result<EndpointSpec, BuildError> {
+        Ok(self.into())
+    }
+}
+
+impl IntoEndpoint for EndpointSpec {
+    fn into_endpoint(self) -> Result<EndpointSpec, BuildError> {
+        Ok(self)
+    }
+}
+
+impl Builder {
+    /// A fixed list of endpoints, at least one. An address that is given twice counts once: a
+    /// second stream to the same process is not an independent draw.
+    pub fn endpoints<I>(mut self, endpoints: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: IntoEndpoint,
+    {
+        let specs: Result<Vec<_>, _> = endpoints
+            .into_iter()
+            .map(IntoEndpoint::into_endpoint)
+            .collect();
+        match specs {
+            Ok(specs) if specs.is_empty() => self.mistaken(Kind::NoEndpoint.into()),
+            Ok(specs) => self.source(EndpointSet::list(specs)),
+            Err(error) => self.mistaken(error),
+        }
+        self
+    }
+
+    /// Endpoints that come and go, by key. An error of the stream is kept for the text of an
+    /// UNAVAILABLE, and changes nothing else; nor does the stream's end.
+    pub fn discover<S, K, V, E>(mut self, changes: S) -> Self
+    where
+        S: Stream<Item = Result<Change<K, V>, E>> + Send + 'static,
+        K: Hash + Eq + Clone + Send + 'static,
+        V: Into<EndpointSpec> + 'static,
+        E: Into<Box<dyn Error + Send + Sync>> + 'static,
+    {
+        self.source(EndpointSet::stream(changes));
+        self
+    }
+
+    /// All addresses of the name in `endpoint`'s URI, one endpoint each, resolved again every
+    /// 30 s and sooner after failures. TLS asks for the name, not for an address.
+    pub fn dns(mut self, endpoint: impl IntoDnsEndpoint) -> Self {
+        let set = endpoint.into_dns_endpoint().and_then(|endpoint| {
+            let text = endpoint.uri().to_string();
+            EndpointSet::dns(endpoint, RESOLVE_INTERVAL).ok_or_else(|| {
+                Kind::Uri {
+                    text,
+                    why: "has no host",
+                }
+                .into()
+            })
+        });
+        match set {
+            Ok(set) => self.source(set),
+            Err(error) => self.mistaken(error),
+        }
+        self
+    }
+
+    /// One existing channel. All attempts go through it, and its balancer decides where: whether
+    /// a hedge meets its original's endpoint cannot be told, and `measured()` says so. Right
+    /// behind a proxy that balances each request; elsewhere name the endpoints.
+    pub fn channel(mut self, channel: Channel) -> Self {
+        self.source(EndpointSet::opaque(channel));
+        self
+    }
+
+    /// A descriptor set, as `tonic-hedge-build`, `tonic-prost-build` or `protoc
+    /// --descriptor_set_out --include_imports` writes it: it says which methods there are, which
+    /// are unary, and which may be repeated. Several may be added; where two disagree about a
+    /// method the stricter wins. A method in none of them has one attempt.
+    pub fn descriptors(mut self, set: impl AsRef<[u8]>) -> Self {
+        match descriptor::read(set.as_ref()) {
+            Ok(methods) => self.descriptors.push(methods),
+            Err(error) => self.mistaken(error.into()),
+        }
+        self
+    }
+
+    /// When a call is hedged. Default: not at all, but for methods whose .proto asks for it.
+    pub fn hedge(mut self, hedge: Hedge) -> Self {
+        self.hedge = Some(hedge);
+        self
+    }
+
+    /// How a failed attempt of a repeatable call is retried. Default: [`Retry::default`].
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Attempts of one call in all, sequential or concurrent: one number. Default 3; 1 to 16.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = attempts;
+        self
+    }
+
+    /// The budget of retries and hedges together. Default: [`BudgetPolicy::default`].
+    pub fn budget(mut self, budget: BudgetPolicy) -> Self {
+        self.budget = BudgetChoice::Own(budget);
+        self
+    }
+
+    /// A budget that is shared with other channels.
+    pub fn shared_budget(mut self, budget: Budget) -> Self {
+        self.budget = BudgetChoice::Shared(budget);
+        self
+    }
+
+    /// When calls to a failing dependency stop. Default: [`BreakerPolicy::default`].
+    pub fn breaker(mut self, breaker: BreakerPolicy) -> Self {
+        self.breaker = Some(breaker);
+        self
+    }
+
+    /// No circuit breaker: gates 3 and 4 always hold.
+    pub fn without_breaker(mut self) -> Self {
+        self.breaker = None;
+        self
+    }
+
+    /// What measures latency. Default: [`Estimator::Ring`].
+    pub fn estimator(mut self, estimator: Estimator) -> Self {
+        self.estimator = estimator;
+        self
+    }
+
+    /// The largest request body, in bytes, that more than one attempt can send. Default 1 MiB;
+    /// at least 1.
+    pub fn buffer_limit(mut self, bytes: usize) -> Self {
+        self.buffer_limit = bytes;
+        self
+    }
+
+    /// The bytes of a response that are held back until its status has come: a longer one
+    /// ends the race as it is. Default 4 MiB and a message's prefix; at least 1.
+    pub fn response_limit(mut self, bytes: usize) -> Self {
+        self.response_limit = bytes;
+        self
+    }
+
+    /// Where spans go. Default: the global provider, looked up at each call.
+    #[cfg(feature = "telemetry")]
+    pub fn tracer_provider<P>(mut self, provider: &P) -> Self
+    where
+        P: opentelemetry::trace::TracerProvider,
+        P::Tracer: Send + Sync + 'static,
+        <P::Tracer as opentelemetry::trace::Tracer>::Span: Send + Sync + 'static,
+    {
+        self.telemetry = self.telemetry.with_tracer_provider(provider);
+        self
+    }
+
+    /// What a call's span hangs under. Default: the current context, which is right with
+    /// `tracing-opentelemetry` 0.34 or later, unless its context activation is off.
+    #[cfg(feature = "telemetry")]
+    pub fn parent_context<F>(mut self, parent: F) -> Self
+    where
+        F: Fn() -> opentelemetry::Context + Send + Sync + 'static,
+    {
+        self.telemetry = self.telemetry.with_parent_context(parent);
+        self
+    }
+
+    /// Builds the channel. Connects to nothing, and needs no runtime.
+    ///
+    /// # Errors
+    /// The first mistake: its text names the setting, the value and the bound.
+    pub fn build(self) -> Result<HedgedChannel, BuildError> {
+        if let Some(mistake) = self.mistake {
+            return Err(mistake);
+        }
+        if let Some(hedge) = &self.hedge {
+            hedge.validate()?;
+        }
+        self.retry.validate()?;
+        within(
+            "HedgedChannel.max_attempts",
+            self.max_attempts,
+            1..=MOST_ATTEMPTS,
+            "in [1, 16]",
+        )?;
+        within(
+            "HedgedChannel.buffer_limit",
+            self.buffer_limit,
+            1..=usize::MAX,
+            "at least 1",
+        )?;
+        within(
+            "HedgedChannel.response_limit",
+            self.response_limit,
+            1..=usize::MAX,
+            "at least 1",
+        )?;
+        let defaults = Defaults {
+            hedge: self.hedge,
+            retry: self.retry,
+            max_attempts: self.max_attempts,
+            estimator: self.estimator,
+        };
+        let descriptors = descriptor::merge(self.descriptors);
+        let methods = MethodTable::new(&descriptors, &defaults)
+            .map_err(|(path, error)| Kind::Method { path, error })?;
+        let settings = Settings {
+            methods,
+            endpoints: self.endpoints.ok_or(Kind::NoSource)?,
+            budget: match self.budget {
+                BudgetChoice::Own(policy) => Budget::new(&policy)?,
+                BudgetChoice::Shared(budget) => budget,
+            },
+            breaker: self.breaker.as_ref().map(Breaker::new).transpose()?,
+            telemetry: self.telemetry,
+            buffer_limit: self.buffer_limit,
+            response_limit: self.response_limit,
+        };
+        Ok(HedgedChannel {
+            shared: Arc::new(Shared::new(settings)),
+        })
+    }
+
+    fn source(&mut self, set: EndpointSet) {
+        if self.endpoints.is_some() {
+            self.mistaken(Kind::TwoSources.into());
+        }
+        self.endpoints = Some(set);
+    }
+
+    /// The first mistake counts.
+    fn mistaken(&mut self, error: BuildError) {
+        self.mistake.get_or_insert(error);
+    }
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(
+    field: &'static str,
+    value: T,
+    bounds: std::ops::RangeInclusive<T>,
+    bound: &'static str,
+) -> Result<(), PolicyError> {
+    match bounds.contains(&value) {
+        true => Ok(()),
+        false => Err(PolicyError::new(field, value, bound)),
+    }
+}
+
+/// What names a host to resolve: a URI like `http://search.internal:50051`, or a tonic
+/// `Endpoint` with its TLS, keepalive and timeouts.
+pub trait IntoDnsEndpoint {
+    /// The endpoint.
+    ///
+    /// # Errors
+    /// A URI that cannot be read, or that has no scheme or host.
+    fn into_dns_endpoint(self) -> Result<Endpoint, BuildError>;
+}
+
+impl IntoDnsEndpoint for &str {
+    fn into_dns_endpoint(self) -> Result<Endpoint, BuildError> {
+        parse(self)
+    }
+}
+
+impl IntoDnsEndpoint for String {
+    fn into_dns_endpoint(self) -> Result<Endpoint, BuildError> {
+        parse(&self)
+    }
+}
+
+impl IntoDnsEndpoint for Endpoint {
+    fn into_dns_endpoint(self) -> Result<Endpoint, BuildError> {
+        Ok(self)
+    }
+}
+
+fn parse(text: &str) -> Result<Endpoint, BuildError> {
+    let why = |why| {
+        BuildError::from(Kind::Uri {
+            text: text.to_owned(),
+            why,
+        })
+    };
+    let endpoint = Endpoint::new(text.to_owned()).map_err(|error| Kind::Endpoint {
+        text: text.to_owned(),
+        error,
+    })?;
+    // tonic keeps a Unix socket's path to itself.
+    if text.starts_with("unix:") {
+        return Ok(endpoint);
+    }
+    if endpoint.uri().scheme().is_none() {
+        return Err(why("has no scheme: write http:// or https:// before it"));
+    }
+    if endpoint.uri().host().is_none_or(str::is_empty) {
+        return Err(why("has no host"));
+    }
+    Ok(endpoint)
+}

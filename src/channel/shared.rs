@@ -1,0 +1,130 @@
+//! What all clones of a channel and all its calls share.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tonic_hedge_engine::{
+    gate::BreakerState,
+    measure::{Breaker, Budget, Probe},
+};
+
+use crate::{endpoint::EndpointSet, method::MethodTable, telemetry::Telemetry};
+
+/// One channel's state.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    epoch: Instant,
+    pub(super) settings: Settings,
+    counters: Counters,
+}
+
+/// What the builder has made.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) methods: MethodTable,
+    pub(crate) endpoints: EndpointSet,
+    pub(crate) budget: Budget,
+    pub(crate) breaker: Option<Breaker>,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) buffer_limit: usize,
+    pub(crate) response_limit: usize,
+}
+
+/// What became of losers. The counts guard no other memory: relaxed.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    resets: AtomicU64,
+    detached: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn reset(&self) {
+        self.resets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn detached(&self) {
+        self.detached.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Resets, then detached attempts, since the channel was built.
+    pub(crate) fn reading(&self) -> (u64, u64) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (read(&self.resets), read(&self.detached))
+    }
+}
+
+impl Shared {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            epoch: Instant::now(),
+            settings,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Now, on the channel's clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// An instant on the channel's clock.
+    pub(crate) fn since_epoch(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.epoch)
+    }
+
+    pub(crate) fn methods(&self) -> &MethodTable {
+        &self.settings.methods
+    }
+
+    pub(crate) fn endpoints(&self) -> &EndpointSet {
+        &self.settings.endpoints
+    }
+
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.settings.budget
+    }
+
+    pub(crate) fn breaker(&self) -> Option<&Breaker> {
+        self.settings.breaker.as_ref()
+    }
+
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.settings.telemetry
+    }
+
+    /// The largest request body, in bytes, that more than one attempt can send.
+    pub(crate) fn buffer_limit(&self) -> usize {
+        self.settings.buffer_limit
+    }
+
+    /// The bytes of a response that are held back until its status has come.
+    pub(crate) fn response_limit(&self) -> usize {
+        self.settings.response_limit
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Tells the breaker of an outcome; the half-open breaker's probe takes it, if this is it.
+    pub(crate) fn record(&self, probe: Option<Probe>, failed: bool) {
+        let now = self.now();
+        let change = match (probe, self.breaker()) {
+            (Some(probe), _) if failed => probe.failure(now),
+            (Some(probe), _) => probe.success(now),
+            (None, Some(breaker)) => breaker.record(now, failed),
+            (None, None) => None,
+        };
+        self.breaker_changed(change);
+    }
+
+    /// Says once that the breaker has changed.
+    pub(crate) fn breaker_changed(&self, change: Option<BreakerState>) {
+        if let Some(state) = change {
+            tracing::warn!(state = state.name(), "circuit breaker changed");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A snapshot of what a channel has measured.
+
+use std::{sync::Arc, time::Duration};
+
+use tonic_hedge_engine::gate::{BreakerReading, BreakerState};
+
+use crate::{channel::Shared, endpoint::EndpointState, method::Method};
+
+/// What a channel has measured: cheap enough to take each second.
+///
+/// Counts are since the channel was built. Numbers are read one after the other while calls
+/// go on, so that sums may be off by the calls of a moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Measured {
+    /// The methods that had calls, by name; those that no descriptor knows are one, `other`.
+    pub methods: Vec<MethodMeasured>,
+    /// Tokens in the budget.
+    pub budget: f64,
+    /// The breaker; `None` where the channel has none.
+    pub breaker: Option<BreakerMeasured>,
+    /// The endpoints, connected or not.
+    pub endpoints: Vec<EndpointMeasured>,
+    /// Whether all attempts go through one channel that hides where they go.
+    pub opaque: bool,
+    /// Streams of abandoned attempts that were reset.
+    pub resets: u64,
+    /// Abandoned attempts that were run out instead, to spare their connection a reset.
+    pub detached: u64,
+}
+
+/// What was measured of one method.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MethodMeasured {
+    /// `package.Service/Method`.
+    pub method: String,
+    /// When a hedge is considered; `None` until there are samples. Fixed delays included.
+    pub threshold: Option<Duration>,
+    /// Recent samples of the estimate.
+    pub samples: u64,
+    /// Recent latency of originals at p50, p95 and p99; `None` without samples.
+    pub latency: Option<[Duration; 3]>,
+    /// Calls.
+    pub calls: u64,
+    /// Attempts of all kinds: what was sent upstream.
+    pub attempts: u64,
+    /// Hedges started.
+    pub hedges: u64,
+    /// Hedges whose answer became the call's.
+    pub hedges_won: u64,
+    /// Retries started.
+    pub retries: u64,
+    /// Transparent replacements of attempts that were never processed.
+    pub replacements: u64,
+    /// Hedges kept back, by the first gate or hold that did not hold.
+    pub suppressed: Vec<(&'static str, u64)>,
+}
+
+impl MethodMeasured {
+    /// Hedges started per call; `None` without calls.
+    pub fn hedge_rate(&self) -> Option<f64> {
+        share(self.hedges, self.calls)
+    }
+
+    /// Hedges won per hedge started; `None` without hedges.
+    pub fn win_rate(&self) -> Option<f64> {
+        share(self.hedges_won, self.hedges)
+    }
+
+    /// Attempts sent per call; `None` without calls.
+    pub fn amplification(&self) -> Option<f64> {
+        share(self.attempts, self.calls)
+    }
+}
+
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// What the breaker measures.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BreakerMeasured {
+    /// Closed, open or half-open.
+    pub state: BreakerState,
+    /// Failures per outcome in its window; `None` while the window says too little.
+    pub error_rate: Option<f64>,
+    /// The rate that opens it.
+    pub trip_point: f64,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EndpointMeasured {
+    /// As in logs and spans, like `10.0.0.1:50051`.
+    pub name: Arc<str>,
+    /// Where it is, if the user said so.
+    pub locality: Option<Arc<str>>,
+    /// Whether it is connected.
+    pub state: EndpointState,
+    /// Why it is not, once an attempt to connect has failed.
+    pub last_error: Option<Arc<str>>,
+    /// Attempts in flight, detached ones included.
+    pub in_flight: u32,
+    /// The latency that the next attempt should expect; `None` if nothing was measured.
+    pub latency: Option<Duration>,
+}
+
+impl Measured {
+    pub(crate) fn of(shared: &Shared) -> Self {
+        let now = shared.now();
+        let (resets, detached) = shared.counters().reading();
+        let mut methods: Vec<_> = shared
+            .methods()
+            .iter()
+            .filter_map(|method| MethodMeasured::of(method, now))
+            .collect();
+        methods.sort_by(|a, b| a.method.cmp(&b.method));
+        Self {
+            methods,
+            budget: shared.budget().balance(now),
+            breaker: shared
+                .breaker()
+                .map(|breaker| BreakerMeasured::of(&breaker.reading(now))),
+            endpoints: shared
+                .endpoints()
+                .snapshot()
+                .iter()
+                .map(|endpoint| EndpointMeasured {
+                    name: Arc::clone(endpoint.name()),
+                    locality: endpoint.locality().cloned(),
+                    state: endpoint.state(),
+                    last_error: endpoint.last_error(),
+                    in_flight: endpoint.load().in_flight(),
+                    latency: endpoint.load().latency(now),
+                })
+                .collect(),
+            opaque: shared.endpoints().is_opaque(),
+            resets,
+            detached,
+        }
+    }
+
+    /// What was measured of `method`, given as `package.Service/Method`; `None` if it had no calls.
+    pub fn method(&self, method: &str) -> Option<&MethodMeasured> {
+        self.methods.iter().find(|known| known.method == method)
+    }
+}
+
+impl MethodMeasured {
+    /// `None` for a method without calls.
+    fn of(method: &Method, now: Duration) -> Option<Self> {
+        let stats = method.stats().reading();
+        if stats.calls == 0 {
+            return None;
+        }
+        let threshold = method
+            .hedge()
+            .and_then(|hedge| hedge.threshold(method.measured(hedge, now)));
+        Some(Self {
+            method: method.name().to_owned(),
+            threshold,
+            samples: method.samples(now),
+            latency: method.latency(now),
+            calls: stats.calls,
+            attempts: stats.attempts,
+            hedges: stats.hedges,
+            hedges_won: stats.hedges_won,
+            retries: stats.retries,
+            replacements: stats.replacements,
+            suppressed: stats
+                .suppressed
+                .into_iter()
+                .map(|(reason, count)| (reason.name(), count))
+                .collect(),
+        })
+    }
+}
+
+impl BreakerMeasured {
+    fn of(reading: &BreakerReading) -> Self {
+        Self {
+            state: reading.state,
+            error_rate: reading.error_rate,
+            trip_point: reading.trip_point,
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What is known of each method: its kind, its policy, and what is learnt about it.
+
+mod state;
+mod stats;
+mod table;
+
+pub use state::Estimator;
+pub(crate) use state::{Defaults, Method};
+pub(crate) use stats::Stats;
+pub(crate) use table::{MethodTable, key};

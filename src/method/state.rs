@@ -1,0 +1,213 @@
+//! One method: what its descriptor and the channel's policy make of it, and its latency window.
+
+use std::{sync::Arc, time::Duration};
+
+use tonic_hedge_engine::{
+    measure::{LatencyEstimator, Ring, WinRateMeter},
+    policy::{Hedge, PolicyError, Retry, Timing},
+};
+
+use super::Stats;
+use crate::{
+    call::Codes,
+    descriptor::{MethodDescriptor, Repeatability},
+};
+
+/// What the channel's builder says for every method.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Defaults {
+    pub(crate) hedge: Option<Hedge>,
+    pub(crate) retry: Retry,
+    pub(crate) max_attempts: u32,
+    pub(crate) estimator: Estimator,
+}
+
+/// Which estimator measures a method's latency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Estimator {
+    /// A ring of bucketed histograms: a record costs nanoseconds.
+    #[default]
+    Ring,
+    /// `quantiles`' CKMS summary. ARCHITECTURE.md has the table that says why it is not the
+    /// default.
+    #[cfg(feature = "quantiles")]
+    Ckms,
+}
+
+/// One method of one channel.
+#[derive(Debug)]
+pub(crate) struct Method {
+    /// `package.Service/Method`.
+    name: Box<str>,
+    unary: bool,
+    repeatable: Result<&'static str, &'static str>,
+    hedge: Option<Arc<Hedge>>,
+    max_attempts: u32,
+    retry: Retry,
+    retryable: Codes,
+    window: Option<Box<dyn LatencyEstimator>>,
+    win_rate: Option<WinRateMeter>,
+    stats: Stats,
+}
+
+impl Method {
+    /// A method of a descriptor set.
+    ///
+    /// # Errors
+    /// A field of the merged policy is out of its bounds.
+    pub(crate) fn new(
+        descriptor: &MethodDescriptor,
+        defaults: &Defaults,
+    ) -> Result<Self, PolicyError> {
+        let options = descriptor.options();
+        let unary = descriptor.is_unary();
+        let repeatable = match descriptor.repeatability() {
+            _ if !unary => Err("streaming"),
+            Repeatability::Repeatable => Ok("declared by the .proto"),
+            Repeatability::Vetoed => Err("vetoed by the .proto"),
+            Repeatability::Unmarked => Err("not declared idempotent"),
+        };
+        let asked = options.hedge == Some(true) || options.quantile.is_some();
+        let hedge = match options.hedge {
+            Some(false) => None,
+            // `hedge: ON` alone means the quantile that the documentation leads with.
+            _ if asked => Some(defaults.hedge.clone().unwrap_or_else(|| Hedge::at(0.95))),
+            _ => defaults.hedge.clone(),
+        };
+        let hedge = hedge.map(|hedge| options.tune(hedge));
+        if let Some(hedge) = &hedge {
+            hedge.validate()?;
+        }
+        let window = hedge
+            .as_ref()
+            .filter(|hedge| unary && hedge.is_measured())
+            .map(|hedge| estimator(defaults.estimator, hedge));
+        let win_rate = match hedge.as_ref().and_then(|hedge| hedge.win_rate.as_ref()) {
+            Some(win_rate) => Some(WinRateMeter::new(win_rate)?),
+            None => None,
+        };
+        Ok(Self {
+            name: descriptor.path.trim_start_matches('/').into(),
+            unary,
+            repeatable,
+            hedge: hedge.map(Arc::new),
+            max_attempts: options.max_attempts.unwrap_or(defaults.max_attempts),
+            retry: defaults.retry.clone(),
+            retryable: options.retryable_codes.into_iter().collect(),
+            window,
+            win_rate,
+            stats: Stats::default(),
+        })
+    }
+
+    /// What all methods that no descriptor knows share: one attempt.
+    pub(crate) fn other(retry: Retry) -> Self {
+        Self {
+            name: "other".into(),
+            unary: false,
+            repeatable: Err("not in a descriptor set"),
+            hedge: None,
+            max_attempts: 1,
+            retry,
+            retryable: Codes::default(),
+            window: None,
+            win_rate: None,
+            stats: Stats::default(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Known to be unary.
+    pub(crate) fn is_unary(&self) -> bool {
+        self.unary
+    }
+
+    pub(crate) fn repeatable(&self) -> Result<&'static str, &'static str> {
+        self.repeatable
+    }
+
+    pub(crate) fn hedge(&self) -> Option<&Arc<Hedge>> {
+        self.hedge.as_ref()
+    }
+
+    pub(crate) fn max_attempts(&self) -> u32 {
+        self.max_attempts
+    }
+
+    pub(crate) fn retry(&self) -> &Retry {
+        &self.retry
+    }
+
+    pub(crate) fn retryable(&self) -> Codes {
+        self.retryable
+    }
+
+    pub(crate) fn win_rate(&self) -> Option<&WinRateMeter> {
+        self.win_rate.as_ref()
+    }
+
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The quantile that `hedge` asks for, if it is measured and there are samples.
+    pub(crate) fn measured(&self, hedge: &Arc<Hedge>, now: Duration) -> Option<Duration> {
+        let window = self.window.as_deref()?;
+        if self
+            .hedge
+            .as_ref()
+            .is_some_and(|own| Arc::ptr_eq(own, hedge))
+        {
+            return window.threshold(now);
+        }
+        // The request's own policy: computed for this call alone.
+        match hedge.timing {
+            Timing::Quantile(quantile) if window.samples(now) >= hedge.minimum_samples => {
+                window.quantile(now, quantile)
+            }
+            _ => None,
+        }
+    }
+
+    /// Recent latency at p50, p95 and p99.
+    pub(crate) fn latency(&self, now: Duration) -> Option<[Duration; 3]> {
+        let window = self.window.as_deref()?;
+        let at = |quantile| window.quantile(now, quantile);
+        Some([at(0.5)?, at(0.95)?, at(0.99)?])
+    }
+
+    /// Recent samples.
+    pub(crate) fn samples(&self, now: Duration) -> u64 {
+        self.window
+            .as_deref()
+            .map_or(0, |window| window.samples(now))
+    }
+
+    /// Records the latency of an original.
+    pub(crate) fn learn(&self, now: Duration, latency: Duration) {
+        if let Some(window) = &self.window {
+            window.record(now, latency);
+        }
+    }
+}
+
+fn estimator(which: Estimator, hedge: &Hedge) -> Box<dyn LatencyEstimator> {
+    let quantile = match hedge.timing {
+        Timing::Quantile(quantile) => quantile,
+        // Only read by requests that bring a quantile of their own.
+        _ => 0.95,
+    };
+    match which {
+        Estimator::Ring => Box::new(Ring::new(quantile, hedge.window, hedge.minimum_samples)),
+        #[cfg(feature = "quantiles")]
+        Estimator::Ckms => Box::new(tonic_hedge_engine::measure::Ckms::new(
+            quantile,
+            hedge.window,
+            hedge.minimum_samples,
+        )),
+    }
+}

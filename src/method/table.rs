@@ -1,0 +1,79 @@
+//! From a request's path to its method, without an allocation.
+
+use std::{collections::HashMap, sync::Arc};
+
+use tonic_hedge_engine::policy::PolicyError;
+
+use super::{Defaults, Method};
+use crate::descriptor::MethodDescriptor;
+
+/// The methods of a channel. Fixed when it is built, so that invented paths cannot grow it:
+/// all that no descriptor knows share one.
+#[derive(Debug)]
+pub(crate) struct MethodTable {
+    known: HashMap<Box<str>, Arc<Method>>,
+    other: Arc<Method>,
+}
+
+impl MethodTable {
+    /// The table of merged descriptor sets.
+    ///
+    /// # Errors
+    /// The method's path, and the policy field that is out of its bounds.
+    pub(crate) fn new(
+        descriptors: &[MethodDescriptor],
+        defaults: &Defaults,
+    ) -> Result<Self, (String, PolicyError)> {
+        let mut known = HashMap::with_capacity(descriptors.len());
+        for descriptor in descriptors {
+            let method = Method::new(descriptor, defaults)
+                .map_err(|error| (descriptor.path.clone(), error))?;
+            known.insert(descriptor.path.clone().into(), Arc::new(method));
+        }
+        Ok(Self {
+            known,
+            other: Arc::new(Method::other(defaults.retry.clone())),
+        })
+    }
+
+    /// The method of a path. A client with an origin puts its prefix before the two segments
+    /// that name the method.
+    pub(crate) fn find(&self, path: &str) -> &Arc<Method> {
+        self.known.get(key(path)).unwrap_or(&self.other)
+    }
+
+    /// All known methods, in no order, and the one that stands for the others.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Method>> {
+        self.known.values().chain(std::iter::once(&self.other))
+    }
+}
+
+/// The last two segments of a path, with their slashes: `/package.Service/Method`.
+pub(crate) fn key(path: &str) -> &str {
+    let service = path
+        .rfind('/')
+        .and_then(|method| path[..method].rfind('/'))
+        .unwrap_or(0);
+    &path[service..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_two_segments_name_the_method() {
+        for (path, expected) in [
+            ("/pkg.Service/Method", "/pkg.Service/Method"),
+            ("/prefix/pkg.Service/Method", "/pkg.Service/Method"),
+            ("/a/b/c.D/E", "/c.D/E"),
+            ("/Hello/Hello", "/Hello/Hello"),
+            ("/only", "/only"),
+            ("/", "/"),
+            ("", ""),
+            ("//", "//"),
+        ] {
+            assert_eq!(key(path), expected);
+        }
+    }
+}
