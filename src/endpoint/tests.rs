@@ -425,7 +425,7 @@ async fn ec4_a_removed_or_replaced_endpoint_finishes_its_attempts() {
 
     changes.send(Ok(Change::Remove(1))).unwrap();
     changes.send(Ok(Change::Remove(1))).unwrap();
-    until(&set, || set.snapshot().len() == 0).await;
+    until(&set, || set.snapshot().is_empty()).await;
 }
 
 #[tokio::test]
