@@ -22,5 +22,7 @@ pub use request::{Criticality, RequestExt};
 pub use tonic_hedge_engine::{
     gate::BreakerState,
     measure::Budget,
-    policy::{BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry, Scope, Timing, WinRate},
+    policy::{
+        BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry, Scope, Target, Timing, WinRate,
+    },
 };

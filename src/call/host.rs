@@ -7,9 +7,9 @@ use http::{Extensions, HeaderMap, HeaderValue, Request, Uri, Version};
 use smallvec::SmallVec;
 use tonic::{Code, body::Body};
 use tonic_hedge_engine::{
-    gate::{BreakerState, Gate, Hold, Reading, Reason, Report, Snapshot},
+    gate::{BreakerState, Gate, Hold, Reading, Reason, Report, Snapshot, Value},
     measure::Probe,
-    policy::Hedge,
+    policy::{Hedge, Target},
     race::{Answer, Ask, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Verdict},
 };
 
@@ -161,11 +161,18 @@ impl CallHost {
         self.threshold
     }
 
+    fn hedge_purpose(&self) -> Purpose {
+        match self.terms.hedge.as_ref().map(|hedge| hedge.target) {
+            Some(Target::OtherIfAny) => Purpose::HedgeAnywhere,
+            _ => Purpose::Hedge,
+        }
+    }
+
     fn pick(&mut self, now: Duration, launch: &Launch) -> Picked {
         let purpose = match (launch.replaces, launch.kind) {
             (Some(_), _) => Purpose::Replacement,
             (None, Kind::Original) => Purpose::Original,
-            (None, Kind::Hedge) => Purpose::Hedge,
+            (None, Kind::Hedge) => self.hedge_purpose(),
             (None, Kind::Retry) => Purpose::Retry,
         };
         let endpoints = self.shared.endpoints();
@@ -281,31 +288,34 @@ impl CallHost {
     fn ask_hedge(&mut self, now: Duration) -> Answer {
         let clock = self.clock(now);
         let mut report = Report::of(&self.snapshot(clock));
-        if let Some(meter) = self.method.win_rate() {
-            let allowance = meter.allowance(clock);
-            let holds = meter.would_allow(clock);
-            report
-                .holds
-                .push((Hold::WinRate, Reading::new(holds, allowance, 1.0)));
-        }
-        let other = self.shared.endpoints().has_other_ready(&self.tried);
+        let endpoints = self.shared.endpoints();
+        let other = endpoints.has_ready(&self.tried, self.hedge_purpose());
+        let observed = match endpoints.is_opaque() {
+            // One channel that hides where its attempts go.
+            true => Value::from("unknown"),
+            false => Value::from(other),
+        };
         report
             .holds
-            .push((Hold::OtherEndpoint, Reading::new(other, other, true)));
+            .push((Hold::OtherEndpoint, Reading::new(other, observed, true)));
+        if let Some(meter) = self.method.win_rate() {
+            let allowance = meter.allowance(clock);
+            // A would-be hedge is one that all else lets start: it alone moves the remainder
+            // that is carried from call to call.
+            let holds = match report.reason() {
+                None => meter.allow(clock),
+                Some(_) => meter.would_allow(clock),
+            };
+            let reading = Reading::new(holds, allowance, 1.0);
+            report.holds.insert(0, (Hold::WinRate, reading));
+        }
 
         // Spending comes last, when all else holds.
         let mut reason = report.reason();
-        if reason.is_none()
-            && let Some(meter) = self.method.win_rate()
-            && !meter.allow(clock)
-        {
-            reason = Some(Reason::Hold(Hold::WinRate));
-            report.holds[0].1.holds = false;
-        }
         if reason.is_none() && !self.shared.budget().try_withdraw(clock) {
             // Another call took the last token since the balance was read.
             reason = Some(Reason::Gate(Gate::Budget));
-            let balance = self.shared.budget().balance(clock).min(0.999);
+            let balance = self.shared.budget().balance(clock);
             report.gates[Gate::Budget.number() as usize - 1] = Reading::new(false, balance, 1.0);
         }
         self.span.gates(&report);

@@ -31,6 +31,8 @@ pub(crate) enum Purpose {
     Original,
     /// Only where no attempt of the call has been.
     Hedge,
+    /// Rather where none has been, else anywhere that is ready: it waits for nothing.
+    HedgeAnywhere,
     /// Rather where none has been, else anywhere; waits like an original.
     Retry,
     /// For an attempt that never left: only where none has been.
@@ -163,7 +165,9 @@ impl EndpointSet {
         }
         match purpose {
             Purpose::Original | Purpose::Retry => self.none_ready(&endpoints),
-            Purpose::Hedge | Purpose::Replacement => Picked::None(Unavailable::NoOther),
+            Purpose::Hedge | Purpose::HedgeAnywhere | Purpose::Replacement => {
+                Picked::None(Unavailable::NoOther)
+            }
         }
     }
 
@@ -175,7 +179,7 @@ impl EndpointSet {
             return Some(0);
         }
         if tried.iter().any(|tried| tried.same_place(endpoint)) {
-            let again = matches!(purpose, Purpose::Original | Purpose::Retry);
+            let again = !matches!(purpose, Purpose::Hedge | Purpose::Replacement);
             return again.then_some(2);
         }
         let near = endpoint.locality.is_some()
@@ -218,12 +222,12 @@ impl EndpointSet {
         self.shared.changed.notified()
     }
 
-    /// Whether a hedge would find an endpoint. Has no side effect.
-    pub(crate) fn has_other_ready(&self, tried: &[Arc<Endpoint>]) -> bool {
+    /// Whether an attempt for `purpose` would find an endpoint. Has no side effect.
+    pub(crate) fn has_ready(&self, tried: &[Arc<Endpoint>], purpose: Purpose) -> bool {
         let endpoints = self.shared.endpoints.load();
         endpoints
             .iter()
-            .any(|endpoint| self.rank(endpoint, tried, Purpose::Hedge).is_some())
+            .any(|endpoint| self.rank(endpoint, tried, purpose).is_some())
     }
 
     /// A call could not connect.

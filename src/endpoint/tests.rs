@@ -197,12 +197,12 @@ async fn ec9_a_dead_endpoint_is_not_picked_and_returns() {
         let (endpoint, _) = picked(&set).await;
         assert_eq!(**endpoint.name(), live.name());
     }
-    assert!(!set.has_other_ready(&[first]));
+    assert!(!set.has_ready(&[first], Purpose::Hedge));
 
     let revived = Server::start_at(dead).await;
     all_ready(&set).await;
     let tried = [endpoint(&set, &live.name())];
-    assert!(set.has_other_ready(&tried));
+    assert!(set.has_ready(&tried, Purpose::Hedge));
     match set.pick(NOW, &tried, Purpose::Hedge) {
         Picked::Endpoint(endpoint, channel) => {
             assert_eq!(**endpoint.name(), revived.name());
@@ -613,7 +613,7 @@ async fn an_opaque_channel_takes_every_attempt() {
     let (endpoint, channel) = picked(&set).await;
     call(channel).await.unwrap();
     let tried = [endpoint];
-    assert!(set.has_other_ready(&tried));
+    assert!(set.has_ready(&tried, Purpose::Hedge));
     for purpose in [Purpose::Hedge, Purpose::Replacement, Purpose::Retry] {
         assert!(matches!(
             set.pick(NOW, &tried, purpose),

@@ -41,6 +41,8 @@ pub struct Hedge {
     pub window: Duration,
     /// What shares one estimate. Default [`Scope::Method`].
     pub scope: Scope,
+    /// Where a hedge may go. Default [`Target::Other`].
+    pub target: Target,
     /// How far towards the breaker's trip point the error rate may climb before hedging
     /// stops. Default 0.5; more than 0, at most 1.
     pub suppress_at: f64,
@@ -67,6 +69,18 @@ pub enum Scope {
     /// One estimate per method.
     #[default]
     Method,
+}
+
+/// Where a hedge may go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Target {
+    /// Only to an endpoint that no attempt of the call uses: a second stream to the same
+    /// process is not an independent draw. Without one the hedge is held.
+    #[default]
+    Other,
+    /// To another endpoint if one is connected, else to the same.
+    OtherIfAny,
 }
 
 impl Hedge {
@@ -102,6 +116,7 @@ impl Hedge {
             cold_start: None,
             window: Duration::from_secs(30),
             scope: Scope::Method,
+            target: Target::Other,
             suppress_at: 0.5,
             win_rate: None,
         }
@@ -146,6 +161,13 @@ impl Hedge {
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
+        self
+    }
+
+    /// Sets [`Hedge::target`].
+    #[must_use]
+    pub fn target(mut self, target: Target) -> Self {
+        self.target = target;
         self
     }
 

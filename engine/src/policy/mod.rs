@@ -10,6 +10,6 @@ mod win_rate;
 pub use breaker::BreakerPolicy;
 pub use budget::BudgetPolicy;
 pub use error::PolicyError;
-pub use hedge::{Hedge, Scope, Timing};
+pub use hedge::{Hedge, Scope, Target, Timing};
 pub use retry::Retry;
 pub use win_rate::WinRate;
