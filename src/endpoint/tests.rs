@@ -22,7 +22,7 @@ use super::*;
 
 const NOW: Duration = Duration::ZERO;
 
-/// Answers every request with an empty OK. Dropping it closes the port and all connections.
+/// Answers every request with an empty OK and the authority that it saw. Dropping it closes the port and all connections.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -45,8 +45,11 @@ impl Server {
                 count.fetch_add(1, Ordering::SeqCst);
                 open.spawn(async move {
                     let mut connection = h2::server::handshake(socket).await.unwrap();
-                    while let Some(Ok((_, mut respond))) = connection.accept().await {
-                        let response = Response::builder().header("grpc-status", "0");
+                    while let Some(Ok((request, mut respond))) = connection.accept().await {
+                        let authority = request.uri().authority().unwrap().as_str();
+                        let response = Response::builder()
+                            .header("grpc-status", "0")
+                            .header("seen-authority", authority);
                         let _gone = respond.send_response(response.body(()).unwrap(), true);
                     }
                 });
@@ -154,9 +157,9 @@ async fn all_ready(set: &EndpointSet) {
     .await;
 }
 
-async fn call(channel: Channel) -> Result<(), tonic::transport::Error> {
+async fn call(channel: Channel) -> Result<Response<tonic::body::Body>, tonic::transport::Error> {
     let request = Request::post("/a.B/C").body(tonic::body::Body::empty());
-    channel.oneshot(request.unwrap()).await.map(drop)
+    channel.oneshot(request.unwrap()).await
 }
 
 type Changes = mpsc::UnboundedSender<Result<Change<u32, EndpointSpec>, Infallible>>;
@@ -542,7 +545,9 @@ async fn a_name_becomes_its_addresses() {
     assert_eq!(**endpoint.name(), server.name());
     assert_eq!(&**endpoint.server_address(), "localhost");
     assert_eq!(endpoint.server_port(), Some(server.address.port()));
-    call(channel).await.unwrap();
+    let response = call(channel).await.unwrap();
+    let authority = format!("localhost:{}", server.address.port());
+    assert_eq!(response.headers()["seen-authority"], authority);
 }
 
 #[tokio::test]
