@@ -2,6 +2,7 @@
 
 mod call;
 mod channel;
+mod criticality;
 mod descriptor;
 mod endpoint;
 mod error;
@@ -12,13 +13,14 @@ mod request;
 mod telemetry;
 
 pub use channel::{Builder, HedgedChannel, IntoDnsEndpoint, IntoEndpoint, ResponseFuture};
+pub use criticality::{Criticality, CriticalityLayer, CriticalityScope, CriticalityService};
 pub use descriptor::DescriptorError;
 pub use endpoint::{EndpointSpec, EndpointState};
 pub use error::BuildError;
 pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
 pub use measured::{BreakerMeasured, EndpointMeasured, Measured, MethodMeasured};
 pub use method::Estimator;
-pub use request::{Criticality, RequestExt};
+pub use request::RequestExt;
 pub use tonic_hedge_engine::{
     gate::BreakerState,
     measure::Budget,

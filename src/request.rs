@@ -2,29 +2,7 @@
 
 use tonic_hedge_engine::policy::Hedge;
 
-/// How much an answer matters, for the seventh gate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Criticality {
-    /// Nobody waits: never hedged, first to be shed.
-    Sheddable,
-    /// The default.
-    #[default]
-    Default,
-    /// Somebody waits.
-    Critical,
-}
-
-impl Criticality {
-    /// The name that telemetry and metadata use.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sheddable => "sheddable",
-            Self::Default => "default",
-            Self::Critical => "critical",
-        }
-    }
-}
+use crate::criticality::Criticality;
 
 /// What a request's extensions say. Strongest in the order of precedence.
 #[derive(Clone, Debug, Default)]

@@ -24,10 +24,10 @@ use super::{
 };
 use crate::{
     channel::Shared,
+    criticality::Criticality,
     endpoint::{self, Endpoint, Picked, Purpose, Unavailable},
     log::{AttemptKind, AttemptOutcome, CallLogBuilder},
     method::Method,
-    request::Criticality,
     telemetry::{AttemptEnd, AttemptInfo, CallSpan},
 };
 

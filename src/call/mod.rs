@@ -37,6 +37,7 @@ use self::{
 };
 use crate::{
     channel::Shared,
+    criticality::Criticality,
     log::CallLogBuilder,
     method::{Method, key},
     request::{Hedging, Overrides},
@@ -64,6 +65,7 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
         shared: Arc::clone(shared),
         method,
         started,
+        ambient: Criticality::current(),
     };
     Box::pin(async move {
         let mut span = span;
@@ -83,6 +85,8 @@ struct Call {
     method: Arc<Method>,
     started: Instant,
     deadline: Option<Duration>,
+    /// Of the task that calls.
+    ambient: Option<Criticality>,
 }
 
 impl Call {
@@ -177,12 +181,18 @@ impl Call {
                 Err(status) => return Err(status),
             },
         };
+        let criticality = overrides
+            .criticality
+            .or_else(|| Criticality::of_metadata(&head.headers))
+            .or(self.ambient)
+            .unwrap_or_default();
+        criticality.write(&mut head.headers);
         // A caller's own count would be taken for ours.
         head.headers.remove(wire::PREVIOUS_ATTEMPTS);
         let terms = Terms {
             hedge,
             repeatable,
-            criticality: overrides.criticality.unwrap_or_default(),
+            criticality,
             deadline: self.deadline,
             until: match repeatable {
                 Ok(_) => Until::Trailers(self.shared.response_limit()),

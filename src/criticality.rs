@@ -1,0 +1,189 @@
+//! How much an answer matters: on the request, in the surrounding task, and over the wire.
+//!
+//! A request that nobody waits for must stay so through the calls that it causes: a client
+//! sends the metadata key `x-criticality`, [`CriticalityLayer`] in a tonic server opens a scope
+//! from it, and calls made inside the scope inherit it. Metadata rather than OpenTelemetry
+//! baggage: it works without a propagator installed, and goes no further than gRPC.
+
+use std::{
+    future::Future,
+    task::{Context, Poll},
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use tokio::task::futures::TaskLocalFuture;
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// The metadata key that carries it.
+pub(crate) const CRITICALITY: HeaderName = HeaderName::from_static("x-criticality");
+
+tokio::task_local! {
+    static CURRENT: Criticality;
+}
+
+/// How much an answer matters, for the seventh gate.
+///
+/// The strongest word first: the request's own ([`RequestExt`](crate::RequestExt)), its
+/// `x-criticality` metadata, the innermost [`Criticality::scope`] around the call, the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Criticality {
+    /// Nobody waits: never hedged, first to be shed.
+    Sheddable,
+    /// The default.
+    #[default]
+    Default,
+    /// Somebody waits.
+    Critical,
+}
+
+impl Criticality {
+    /// The name that telemetry and metadata use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sheddable => "sheddable",
+            Self::Default => "default",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// The criticality of the innermost scope that this task is in.
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(|current| *current).ok()
+    }
+
+    /// Runs `work` with this criticality for the calls that it makes. Scopes nest: the inner
+    /// one counts. A task that `work` spawns is not in the scope.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use tonic_hedge::Criticality;
+    ///
+    /// Criticality::Sheddable
+    ///     .scope(async {
+    ///         assert_eq!(Criticality::current(), Some(Criticality::Sheddable));
+    ///         // client.get(request).await: never hedged
+    ///     })
+    ///     .await;
+    /// assert_eq!(Criticality::current(), None);
+    /// # }
+    /// ```
+    pub fn scope<F: Future>(self, work: F) -> CriticalityScope<F> {
+        CURRENT.scope(self, work)
+    }
+
+    /// What a request's metadata says; `None` without the key, or for a value that is not known.
+    pub(crate) fn of_metadata(headers: &HeaderMap) -> Option<Self> {
+        match headers.get(CRITICALITY)?.as_bytes() {
+            b"sheddable" => Some(Self::Sheddable),
+            b"default" => Some(Self::Default),
+            b"critical" => Some(Self::Critical),
+            _ => None,
+        }
+    }
+
+    /// Puts it into a request's metadata. The default is not sent.
+    pub(crate) fn write(self, headers: &mut HeaderMap) {
+        if self == Self::Default {
+            headers.remove(CRITICALITY);
+        } else {
+            headers.insert(CRITICALITY, HeaderValue::from_static(self.name()));
+        }
+    }
+}
+
+/// The future of [`Criticality::scope`].
+pub type CriticalityScope<F> = TaskLocalFuture<Criticality, F>;
+
+/// A tonic server's layer: what a request causes is as critical as the request.
+///
+/// ```no_run
+/// # async fn serve(router: tonic::service::Routes) -> Result<(), tonic::transport::Error> {
+/// tonic::transport::Server::builder()
+///     .layer(tonic_hedge::CriticalityLayer::new())
+///     .add_routes(router)
+///     .serve("127.0.0.1:50051".parse().unwrap())
+///     .await
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CriticalityLayer(());
+
+/// The service of a [`CriticalityLayer`].
+#[derive(Clone, Debug)]
+pub struct CriticalityService<S>(S);
+
+impl CriticalityLayer {
+    /// The layer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<S> Layer<S> for CriticalityLayer {
+    type Service = CriticalityService<S>;
+
+    fn layer(&self, service: S) -> CriticalityService<S> {
+        CriticalityService(service)
+    }
+}
+
+impl<S, B> Service<Request<B>> for CriticalityService<S>
+where
+    S: Service<Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = CriticalityScope<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let criticality = Criticality::of_metadata(request.headers()).unwrap_or_default();
+        let future = CURRENT.sync_scope(criticality, || self.0.call(request));
+        criticality.scope(future)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn scopes_nest() {
+        assert_eq!(Criticality::current(), None);
+        Criticality::Sheddable
+            .scope(async {
+                assert_eq!(Criticality::current(), Some(Criticality::Sheddable));
+                Criticality::Critical
+                    .scope(async {
+                        assert_eq!(Criticality::current(), Some(Criticality::Critical));
+                    })
+                    .await;
+                assert_eq!(Criticality::current(), Some(Criticality::Sheddable));
+            })
+            .await;
+        assert_eq!(Criticality::current(), None);
+    }
+
+    #[test]
+    fn metadata_round_trip() {
+        for criticality in [
+            Criticality::Sheddable,
+            Criticality::Default,
+            Criticality::Critical,
+        ] {
+            let mut headers = HeaderMap::new();
+            criticality.write(&mut headers);
+            let read = Criticality::of_metadata(&headers).unwrap_or_default();
+            assert_eq!(read, criticality);
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(CRITICALITY, HeaderValue::from_static("urgent"));
+        assert_eq!(Criticality::of_metadata(&headers), None);
+    }
+}
