@@ -2,6 +2,7 @@
 
 mod call;
 mod channel;
+mod circuit;
 mod criticality;
 mod descriptor;
 mod endpoint;
@@ -13,6 +14,7 @@ mod request;
 mod telemetry;
 
 pub use channel::{Builder, HedgedChannel, IntoDnsEndpoint, IntoEndpoint, ResponseFuture};
+pub use circuit::BreakerScope;
 pub use criticality::{Criticality, CriticalityLayer, CriticalityScope, CriticalityService};
 pub use descriptor::DescriptorError;
 pub use endpoint::{EndpointSpec, EndpointState};

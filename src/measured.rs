@@ -17,8 +17,8 @@ pub struct Measured {
     pub methods: Vec<MethodMeasured>,
     /// Tokens in the budget.
     pub budget: f64,
-    /// The breaker; `None` where the channel has none.
-    pub breaker: Option<BreakerMeasured>,
+    /// The circuit breakers, by name: one, `channel`, unless another scope was asked for.
+    pub breakers: Vec<BreakerMeasured>,
     /// The endpoints, connected or not.
     pub endpoints: Vec<EndpointMeasured>,
     /// Whether all attempts go through one channel that hides where they go.
@@ -82,10 +82,14 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BreakerMeasured {
+    /// What it guards: `channel`, a service or a method.
+    pub name: String,
     /// Closed, open or half-open.
     pub state: BreakerState,
     /// Failures per outcome in its window; `None` while the window says too little.
     pub error_rate: Option<f64>,
+    /// The failure rate of the last 10 minutes; `None` without outcomes.
+    pub baseline: Option<f64>,
     /// The rate that opens it.
     pub trip_point: f64,
 }
@@ -121,9 +125,11 @@ impl Measured {
         Self {
             methods,
             budget: shared.budget().balance(now),
-            breaker: shared
-                .breaker()
-                .map(|breaker| BreakerMeasured::of(&breaker.reading(now))),
+            breakers: shared
+                .circuits()
+                .iter()
+                .map(|circuit| BreakerMeasured::of(circuit.name(), &circuit.reading(now)))
+                .collect(),
             endpoints: shared
                 .endpoints()
                 .snapshot()
@@ -180,10 +186,12 @@ impl MethodMeasured {
 }
 
 impl BreakerMeasured {
-    fn of(reading: &BreakerReading) -> Self {
+    fn of(name: &str, reading: &BreakerReading) -> Self {
         Self {
+            name: name.to_owned(),
             state: reading.state,
             error_rate: reading.error_rate,
+            baseline: reading.baseline,
             trip_point: reading.trip_point,
         }
     }

@@ -215,7 +215,9 @@ impl CallHost {
     /// Records an outcome with the breaker, and tells once what it changed.
     fn record(&mut self, code: Code) {
         let probe = self.probe.take();
-        self.shared.record(probe, classify::breaks(code));
+        if let Some(circuit) = self.method.circuit() {
+            circuit.record(self.shared.now(), probe, classify::breaks(code));
+        }
     }
 
     /// A server's status: the endpoint answered.
@@ -266,7 +268,7 @@ impl CallHost {
         Snapshot {
             configured: hedge.is_some(),
             repeatable: self.terms.repeatable,
-            breaker: self.shared.breaker().map(|breaker| breaker.reading(clock)),
+            breaker: self.method.circuit().map(|circuit| circuit.reading(clock)),
             suppress_at: hedge.map_or(1.0, |hedge| hedge.suppress_at),
             samples: self.method.samples(clock),
             minimum_samples: hedge
@@ -340,9 +342,9 @@ impl CallHost {
     fn ask_retry(&mut self, now: Duration, backoff: Option<u32>) -> Answer {
         let clock = self.clock(now);
         let closed = self
-            .shared
-            .breaker()
-            .is_none_or(|breaker| breaker.reading(clock).state == BreakerState::Closed);
+            .method
+            .circuit()
+            .is_none_or(|circuit| circuit.reading(clock).state == BreakerState::Closed);
         if !closed || !self.shared.budget().try_withdraw(clock) {
             return Answer::Held;
         }

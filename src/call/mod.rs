@@ -23,7 +23,7 @@ use http::{Request, Response};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::{
-    measure::{Admission, Probe},
+    measure::Probe,
     race::{Drive, End, MAX_UNSENT, Over, Rules},
 };
 
@@ -97,17 +97,13 @@ impl Call {
             return Err(Status::deadline_exceeded(DEADLINE_MESSAGE));
         }
         let now = self.shared.since_epoch(self.started);
-        match self.shared.breaker().map(|breaker| breaker.admit(now)) {
-            None | Some(Admission::Closed) => Ok(None),
-            Some(Admission::Probe { probe, change }) => {
-                self.shared.breaker_changed(change);
-                Ok(Some(probe))
-            }
-            Some(Admission::Open { retry_after }) => {
-                let message = format!("{}: the circuit breaker is open", self.method.name());
-                Err(wire::unavailable_until(message, retry_after))
-            }
-        }
+        let Some(circuit) = self.method.circuit() else {
+            return Ok(None);
+        };
+        circuit.admit(now).map_err(|retry_after| {
+            let message = format!("{}: the circuit breaker is open", circuit.name());
+            wire::unavailable_until(message, retry_after)
+        })
     }
 
     async fn run(
@@ -280,6 +276,7 @@ impl Call {
                 head.extensions.insert(log.finish(at));
                 let deadline = self.expires().map(|at| (at, Box::pin(sleep_until(at))));
                 let open = Box::new(Open {
+                    method: Arc::clone(&self.method),
                     held,
                     span,
                     probe,

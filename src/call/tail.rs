@@ -5,6 +5,7 @@ use std::{
     collections::VecDeque,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,7 +23,10 @@ use super::{
     fault::Fault,
     loser, wire,
 };
-use crate::telemetry::{AttemptEnd, CallSpan};
+use crate::{
+    method::Method,
+    telemetry::{AttemptEnd, CallSpan},
+};
 
 /// The body of the one attempt that a call is left with.
 pub(crate) struct Tail {
@@ -34,6 +38,7 @@ pub(crate) struct Tail {
 
 /// What has to be told when the body ends.
 pub(crate) struct Open {
+    pub(crate) method: Arc<Method>,
     pub(crate) held: Held,
     pub(crate) span: CallSpan,
     pub(crate) probe: Option<Probe>,
@@ -53,6 +58,7 @@ impl Tail {
     fn end(&mut self, code: Code) {
         let Some(open) = self.open.take() else { return };
         let Open {
+            method,
             mut held,
             mut span,
             probe,
@@ -64,7 +70,9 @@ impl Tail {
         } else {
             held.ticket.answered();
         }
-        held.ticket.shared().record(probe, failed);
+        if let Some(circuit) = method.circuit() {
+            circuit.record(held.ticket.shared().now(), probe, failed);
+        }
         held.span.end(AttemptEnd::Won(code));
         span.finish(code);
     }

@@ -5,13 +5,14 @@ use std::{error::Error, hash::Hash, sync::Arc};
 use futures_core::Stream;
 use tonic::transport::{Channel, Endpoint};
 use tonic_hedge_engine::{
-    measure::{Breaker, Budget},
+    measure::Budget,
     policy::{BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry},
 };
 use tower::discover::Change;
 
 use super::{HedgedChannel, Settings, Shared};
 use crate::{
+    circuit::{BreakerScope, Circuits},
     descriptor,
     endpoint::{EndpointSet, EndpointSpec, RESOLVE_INTERVAL},
     error::{BuildError, Kind},
@@ -47,6 +48,7 @@ pub struct Builder {
     max_attempts: u32,
     budget: BudgetChoice,
     breaker: Option<BreakerPolicy>,
+    breaker_scope: BreakerScope,
     estimator: Estimator,
     buffer_limit: usize,
     response_limit: usize,
@@ -70,6 +72,7 @@ impl Default for Builder {
             max_attempts: MAX_ATTEMPTS,
             budget: BudgetChoice::Own(BudgetPolicy::default()),
             breaker: Some(BreakerPolicy::default()),
+            breaker_scope: BreakerScope::default(),
             estimator: Estimator::default(),
             buffer_limit: BUFFER_LIMIT,
             response_limit: RESPONSE_LIMIT,
@@ -228,6 +231,12 @@ impl Builder {
         self
     }
 
+    /// What one circuit breaker guards. Default: the channel.
+    pub fn breaker_scope(mut self, scope: BreakerScope) -> Self {
+        self.breaker_scope = scope;
+        self
+    }
+
     /// No circuit breaker: gates 3 and 4 always hold.
     pub fn without_breaker(mut self) -> Self {
         self.breaker = None;
@@ -289,6 +298,9 @@ impl Builder {
             hedge.validate()?;
         }
         self.retry.validate()?;
+        if let Some(breaker) = &self.breaker {
+            breaker.validate()?;
+        }
         within(
             "HedgedChannel.max_attempts",
             self.max_attempts,
@@ -314,7 +326,8 @@ impl Builder {
             estimator: self.estimator,
         };
         let descriptors = descriptor::merge(self.descriptors);
-        let methods = MethodTable::new(&descriptors, &defaults)
+        let mut circuits = Circuits::new(self.breaker, self.breaker_scope);
+        let methods = MethodTable::new(&descriptors, &defaults, &mut circuits)
             .map_err(|(path, error)| Kind::Method { path, error })?;
         let settings = Settings {
             methods,
@@ -323,7 +336,7 @@ impl Builder {
                 BudgetChoice::Own(policy) => Budget::new(&policy)?,
                 BudgetChoice::Shared(budget) => budget,
             },
-            breaker: self.breaker.as_ref().map(Breaker::new).transpose()?,
+            circuits: circuits.into_all(),
             telemetry: self.telemetry,
             buffer_limit: self.buffer_limit,
             response_limit: self.response_limit,

@@ -1,17 +1,17 @@
 //! What all clones of a channel and all its calls share.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use tokio::time::Instant;
-use tonic_hedge_engine::{
-    gate::BreakerState,
-    measure::{Breaker, Budget, Probe},
-};
+use tonic_hedge_engine::measure::Budget;
 
-use crate::{endpoint::EndpointSet, method::MethodTable, telemetry::Telemetry};
+use crate::{circuit::Circuit, endpoint::EndpointSet, method::MethodTable, telemetry::Telemetry};
 
 /// One channel's state.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     pub(crate) methods: MethodTable,
     pub(crate) endpoints: EndpointSet,
     pub(crate) budget: Budget,
-    pub(crate) breaker: Option<Breaker>,
+    pub(crate) circuits: Vec<Arc<Circuit>>,
     pub(crate) telemetry: Telemetry,
     pub(crate) buffer_limit: usize,
     pub(crate) response_limit: usize,
@@ -87,8 +87,8 @@ impl Shared {
         &self.settings.budget
     }
 
-    pub(crate) fn breaker(&self) -> Option<&Breaker> {
-        self.settings.breaker.as_ref()
+    pub(crate) fn circuits(&self) -> &[Arc<Circuit>] {
+        &self.settings.circuits
     }
 
     pub(crate) fn telemetry(&self) -> &Telemetry {
@@ -107,24 +107,5 @@ impl Shared {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
-    }
-
-    /// Tells the breaker of an outcome; the half-open breaker's probe takes it, if this is it.
-    pub(crate) fn record(&self, probe: Option<Probe>, failed: bool) {
-        let now = self.now();
-        let change = match (probe, self.breaker()) {
-            (Some(probe), _) if failed => probe.failure(now),
-            (Some(probe), _) => probe.success(now),
-            (None, Some(breaker)) => breaker.record(now, failed),
-            (None, None) => None,
-        };
-        self.breaker_changed(change);
-    }
-
-    /// Says once that the breaker has changed.
-    pub(crate) fn breaker_changed(&self, change: Option<BreakerState>) {
-        if let Some(state) = change {
-            tracing::warn!(state = state.name(), "circuit breaker changed");
-        }
     }
 }

@@ -10,6 +10,7 @@ use tonic_hedge_engine::{
 use super::Stats;
 use crate::{
     call::Codes,
+    circuit::{Circuit, Circuits},
     descriptor::{MethodDescriptor, Repeatability},
 };
 
@@ -48,6 +49,7 @@ pub(crate) struct Method {
     retryable: Codes,
     window: Option<Box<dyn LatencyEstimator>>,
     win_rate: Option<WinRateMeter>,
+    circuit: Option<Arc<Circuit>>,
     stats: Stats,
 }
 
@@ -59,6 +61,7 @@ impl Method {
     pub(crate) fn new(
         descriptor: &MethodDescriptor,
         defaults: &Defaults,
+        circuits: &mut Circuits,
     ) -> Result<Self, PolicyError> {
         let options = descriptor.options();
         let unary = descriptor.is_unary();
@@ -87,8 +90,9 @@ impl Method {
             Some(win_rate) => Some(WinRateMeter::new(win_rate)?),
             None => None,
         };
+        let name = descriptor.path.trim_start_matches('/');
         Ok(Self {
-            name: descriptor.path.trim_start_matches('/').into(),
+            name: name.into(),
             unary,
             repeatable,
             hedge: hedge.map(Arc::new),
@@ -97,14 +101,16 @@ impl Method {
             retryable: options.retryable_codes.into_iter().collect(),
             window,
             win_rate,
+            circuit: circuits.of(name)?,
             stats: Stats::default(),
         })
     }
 
     /// What all methods that no descriptor knows share: one attempt.
-    pub(crate) fn other(retry: Retry) -> Self {
-        Self {
-            name: "other".into(),
+    pub(crate) fn other(retry: Retry, circuits: &mut Circuits) -> Result<Self, PolicyError> {
+        let name = "other";
+        Ok(Self {
+            name: name.into(),
             unary: false,
             repeatable: Err("not in a descriptor set"),
             hedge: None,
@@ -113,8 +119,9 @@ impl Method {
             retryable: Codes::default(),
             window: None,
             win_rate: None,
+            circuit: circuits.of(name)?,
             stats: Stats::default(),
-        }
+        })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -148,6 +155,11 @@ impl Method {
 
     pub(crate) fn win_rate(&self) -> Option<&WinRateMeter> {
         self.win_rate.as_ref()
+    }
+
+    /// The breaker that guards it.
+    pub(crate) fn circuit(&self) -> Option<&Circuit> {
+        self.circuit.as_deref()
     }
 
     pub(crate) fn stats(&self) -> &Stats {

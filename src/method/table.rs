@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use tonic_hedge_engine::policy::PolicyError;
 
 use super::{Defaults, Method};
-use crate::descriptor::MethodDescriptor;
+use crate::{circuit::Circuits, descriptor::MethodDescriptor};
 
 /// The methods of a channel. Fixed when it is built, so that invented paths cannot grow it:
 /// all that no descriptor knows share one.
@@ -23,16 +23,19 @@ impl MethodTable {
     pub(crate) fn new(
         descriptors: &[MethodDescriptor],
         defaults: &Defaults,
+        circuits: &mut Circuits,
     ) -> Result<Self, (String, PolicyError)> {
         let mut known = HashMap::with_capacity(descriptors.len());
         for descriptor in descriptors {
-            let method = Method::new(descriptor, defaults)
+            let method = Method::new(descriptor, defaults, circuits)
                 .map_err(|error| (descriptor.path.clone(), error))?;
             known.insert(descriptor.path.clone().into(), Arc::new(method));
         }
+        let other = Method::other(defaults.retry.clone(), circuits)
+            .map_err(|error| ("other".to_owned(), error))?;
         Ok(Self {
             known,
-            other: Arc::new(Method::other(defaults.retry.clone())),
+            other: Arc::new(other),
         })
     }
 
