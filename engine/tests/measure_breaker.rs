@@ -1,4 +1,6 @@
 //! The breaker: what opens it, who is the probe, and what its windows forget.
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     sync::{

@@ -1,4 +1,6 @@
 //! The latency ring against exact answers: warm-up, accuracy, expiry, range and contention.
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     sync::{

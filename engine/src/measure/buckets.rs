@@ -41,7 +41,7 @@ pub(super) fn locate(micros: u32) -> Spot {
     Spot {
         page,
         sub: (micros >> shift) as usize % SUB,
-        word: ONE + (rest * STEPS >> shift),
+        word: ONE + ((rest * STEPS) >> shift),
     }
 }
 
