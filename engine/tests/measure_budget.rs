@@ -1,4 +1,6 @@
 //! The budget: never more granted than there is, whatever the order and the contention.
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     sync::{

@@ -130,3 +130,16 @@ fn what_waits_for_a_fold_is_bounded_and_ages() {
     let newest = ckms.quantile(START + WINDOW, 0.0).unwrap();
     assert!(newest >= Duration::from_micros(100_000 - 16_384));
 }
+
+#[test]
+fn a_generation_is_bounded_however_often_it_is_folded() {
+    let ckms = p95();
+    for _ in 0..150 {
+        for n in 0..16_384 {
+            ckms.record(START, Duration::from_micros(n));
+        }
+        ckms.fold(START);
+    }
+    assert!(ckms.memory() <= 540 * 1024, "{}", ckms.memory());
+    assert_eq!(ckms.samples(START), 150 * 16_384);
+}

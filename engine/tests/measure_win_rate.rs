@@ -1,4 +1,6 @@
 //! The win-rate meter: each decision in a table, the remainder exact, the return on the clock.
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
@@ -21,10 +23,12 @@ fn hedges(meter: &WinRateMeter, now: Duration, started: u32, won: u32) {
     (0..won).for_each(|_| meter.won(now));
 }
 
+/// Hedges started in a quarter, of them won, and the allowance after it.
+type Quarter = (u32, u32, f64);
+
 #[test]
 fn wr1_each_decision() {
-    // In each quarter: hedges started, of them won, and the allowance after it.
-    let tables: [(&str, WinRate, &[(u32, u32, f64)]); 7] = [
+    let tables: [(&str, WinRate, &[Quarter]); 7] = [
         (
             "never wins: halved down to the least",
             WinRate::at_least(0.1),

@@ -1,7 +1,12 @@
 //! The latency ring against exact answers: warm-up, accuracy, expiry, range and contention.
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -217,6 +222,27 @@ fn th10_contention() {
         done.store(true, Ordering::Relaxed);
     });
     assert_eq!(ring.samples(START + ms(each)), 32 * each);
+}
+
+#[test]
+fn th10_nobody_gets_a_threshold_from_before_the_gap() {
+    for _ in 0..300 {
+        let ring = p95();
+        for _ in 0..100 {
+            ring.record(START, ms(10));
+        }
+        assert!(ring.threshold(START).is_some());
+        let start = Barrier::new(8);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    start.wait();
+                    // While one of them finds out that the window is empty.
+                    assert_eq!(ring.threshold(START + WINDOW), None);
+                });
+            }
+        });
+    }
 }
 
 #[test]

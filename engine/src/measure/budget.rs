@@ -183,4 +183,20 @@ mod loom_tests {
             assert_eq!(granted as f64 + left, 2.0);
         });
     }
+
+    #[test]
+    fn bu4_no_interleaving_adds_the_reserve_twice() {
+        loom::model(|| {
+            let policy = BudgetPolicy::default().initial(0.0).reserve(1.0);
+            let budget = Budget::new(&policy).unwrap();
+            let withdraw = |budget: &Budget, second| {
+                u64::from(budget.try_withdraw(Duration::from_secs(second)))
+            };
+            let other = budget.clone();
+            let other = loom::thread::spawn(move || withdraw(&other, 1));
+            let granted = withdraw(&budget, 2) + other.join().unwrap();
+            let left = budget.balance(Duration::from_secs(2));
+            assert_eq!(granted as f64 + left, 2.0);
+        });
+    }
 }
