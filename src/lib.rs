@@ -1,5 +1,6 @@
 //! Hedged gRPC calls for tonic: a slow call is raced against a second replica.
 
+mod background;
 mod call;
 mod channel;
 mod circuit;
@@ -11,6 +12,7 @@ mod log;
 mod measured;
 mod method;
 mod request;
+mod saturation;
 mod telemetry;
 
 pub use channel::{Builder, HedgedChannel, IntoDnsEndpoint, IntoEndpoint, ResponseFuture};
@@ -27,6 +29,7 @@ pub use tonic_hedge_engine::{
     gate::BreakerState,
     measure::Budget,
     policy::{
-        BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry, Scope, Target, Timing, WinRate,
+        BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry, Saturation, Scope, Target, Timing,
+        WinRate,
     },
 };

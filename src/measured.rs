@@ -19,6 +19,8 @@ pub struct Measured {
     pub budget: f64,
     /// The circuit breakers, by name: one, `channel`, unless another scope was asked for.
     pub breakers: Vec<BreakerMeasured>,
+    /// How late the runtime runs its timers; `None` unless the channel watches it.
+    pub timer_lag: Option<Duration>,
     /// The endpoints, connected or not.
     pub endpoints: Vec<EndpointMeasured>,
     /// Whether all attempts go through one channel that hides where they go.
@@ -130,6 +132,7 @@ impl Measured {
                 .iter()
                 .map(|circuit| BreakerMeasured::of(circuit.name(), &circuit.reading(now)))
                 .collect(),
+            timer_lag: shared.lag().map(|lag| lag.reading(now)),
             endpoints: shared
                 .endpoints()
                 .snapshot()

@@ -246,8 +246,11 @@ impl CallHost {
 
     /// The estimate learns from originals only: of a hedge only the fast outcomes are seen.
     fn learn(&self, now: Duration, launch: &Launch, latency: Duration) {
-        if launch.kind == Kind::Original {
-            self.method.learn(self.clock(now), latency);
+        let clock = self.clock(now);
+        // What this process adds to a latency is not the dependency's.
+        let saturated = self.shared.lag().is_some_and(|lag| lag.is_saturated(clock));
+        if launch.kind == Kind::Original && !saturated {
+            self.method.learn(clock, latency);
         }
     }
 
@@ -300,6 +303,12 @@ impl CallHost {
         report
             .holds
             .push((Hold::OtherEndpoint, Reading::new(other, observed, true)));
+        if let Some(lag) = self.shared.lag() {
+            let reading = lag.reading(clock);
+            let holds = !lag.is_saturated(clock);
+            let reading = Reading::new(holds, reading, lag.limit());
+            report.holds.insert(0, (Hold::Saturation, reading));
+        }
         if let Some(meter) = self.method.win_rate() {
             let allowance = meter.allowance(clock);
             // A would-be hedge is one that all else lets start: it alone moves the remainder

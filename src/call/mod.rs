@@ -113,7 +113,7 @@ impl Call {
         probe: Option<Probe>,
     ) -> Result<Response<Body>, Status> {
         let now = self.shared.since_epoch(self.started);
-        self.shared.endpoints().ensure_started();
+        self.shared.ensure_started();
         self.shared.budget().deposit(now);
         self.method.stats().called();
         let (terms, prototype) = match self.prepare(request).await {

@@ -5,8 +5,8 @@ use std::{error::Error, hash::Hash, sync::Arc};
 use futures_core::Stream;
 use tonic::transport::{Channel, Endpoint};
 use tonic_hedge_engine::{
-    measure::Budget,
-    policy::{BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry},
+    measure::{Budget, Lag},
+    policy::{BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry, Saturation},
 };
 use tower::discover::Change;
 
@@ -17,6 +17,7 @@ use crate::{
     endpoint::{EndpointSet, EndpointSpec, RESOLVE_INTERVAL},
     error::{BuildError, Kind},
     method::{Defaults, Estimator, MethodTable},
+    saturation::Sampler,
     telemetry::Telemetry,
 };
 
@@ -50,6 +51,7 @@ pub struct Builder {
     breaker: Option<BreakerPolicy>,
     breaker_scope: BreakerScope,
     estimator: Estimator,
+    saturation: Option<Saturation>,
     buffer_limit: usize,
     response_limit: usize,
     telemetry: Telemetry,
@@ -74,6 +76,7 @@ impl Default for Builder {
             breaker: Some(BreakerPolicy::default()),
             breaker_scope: BreakerScope::default(),
             estimator: Estimator::default(),
+            saturation: None,
             buffer_limit: BUFFER_LIMIT,
             response_limit: RESPONSE_LIMIT,
             telemetry: Telemetry::default(),
@@ -219,7 +222,8 @@ impl Builder {
         self
     }
 
-    /// A budget that is shared with other channels.
+    /// A budget that is shared with other channels. Its reserve, if it has one, accrues by the
+    /// clock of the channel that was built first, for as long as that one has calls.
     pub fn shared_budget(mut self, budget: Budget) -> Self {
         self.budget = BudgetChoice::Shared(budget);
         self
@@ -240,6 +244,12 @@ impl Builder {
     /// No circuit breaker: gates 3 and 4 always hold.
     pub fn without_breaker(mut self) -> Self {
         self.breaker = None;
+        self
+    }
+
+    /// Holds hedges back while this process is the bottleneck. Default: off.
+    pub fn saturation(mut self, saturation: Saturation) -> Self {
+        self.saturation = Some(saturation);
         self
     }
 
@@ -335,6 +345,10 @@ impl Builder {
             budget: match self.budget {
                 BudgetChoice::Own(policy) => Budget::new(&policy)?,
                 BudgetChoice::Shared(budget) => budget,
+            },
+            saturation: match &self.saturation {
+                Some(policy) => Some(Sampler::new(Lag::new(policy)?)),
+                None => None,
             },
             circuits: circuits.into_all(),
             telemetry: self.telemetry,

@@ -9,9 +9,12 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tonic_hedge_engine::measure::Budget;
+use tonic_hedge_engine::measure::{Budget, Lag};
 
-use crate::{circuit::Circuit, endpoint::EndpointSet, method::MethodTable, telemetry::Telemetry};
+use crate::{
+    background::Background, circuit::Circuit, endpoint::EndpointSet, method::MethodTable,
+    saturation::Sampler, telemetry::Telemetry,
+};
 
 /// One channel's state.
 #[derive(Debug)]
@@ -19,7 +22,12 @@ pub(crate) struct Shared {
     epoch: Instant,
     pub(super) settings: Settings,
     counters: Counters,
+    /// Works up what estimators have put aside, where they do.
+    folding: Background,
 }
+
+/// How often that is: a threshold is at most this much older than its samples.
+const FOLD: Duration = Duration::from_millis(250);
 
 /// What the builder has made.
 #[derive(Debug)]
@@ -27,6 +35,7 @@ pub(crate) struct Settings {
     pub(crate) methods: MethodTable,
     pub(crate) endpoints: EndpointSet,
     pub(crate) budget: Budget,
+    pub(crate) saturation: Option<Sampler>,
     pub(crate) circuits: Vec<Arc<Circuit>>,
     pub(crate) telemetry: Telemetry,
     pub(crate) buffer_limit: usize,
@@ -62,6 +71,7 @@ impl Shared {
             epoch: Instant::now(),
             settings,
             counters: Counters::default(),
+            folding: Background::default(),
         }
     }
 
@@ -95,6 +105,23 @@ impl Shared {
         &self.settings.telemetry
     }
 
+    /// Starts what runs in the background, unless it runs.
+    pub(crate) fn ensure_started(&self) {
+        self.endpoints().ensure_started();
+        if let Some(sampler) = &self.settings.saturation {
+            sampler.ensure_started(self.epoch);
+        }
+        if self.methods().folds() {
+            self.folding
+                .ensure_started(|| fold(self.methods().clone(), self.epoch));
+        }
+    }
+
+    /// The runtime's timer lag, where the user asked for it.
+    pub(crate) fn lag(&self) -> Option<&Lag> {
+        self.settings.saturation.as_ref().map(Sampler::lag)
+    }
+
     /// The largest request body, in bytes, that more than one attempt can send.
     pub(crate) fn buffer_limit(&self) -> usize {
         self.settings.buffer_limit
@@ -107,5 +134,14 @@ impl Shared {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+}
+
+async fn fold(methods: MethodTable, epoch: Instant) {
+    loop {
+        tokio::time::sleep(FOLD).await;
+        for method in methods.iter() {
+            method.fold(epoch.elapsed());
+        }
     }
 }

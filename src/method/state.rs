@@ -36,6 +36,17 @@ pub enum Estimator {
     Ckms,
 }
 
+impl Estimator {
+    /// Whether it puts samples aside, to be folded off the calls' path.
+    pub(super) fn folds(self) -> bool {
+        match self {
+            Self::Ring => false,
+            #[cfg(feature = "quantiles")]
+            Self::Ckms => true,
+        }
+    }
+}
+
 /// One method of one channel.
 #[derive(Debug)]
 pub(crate) struct Method {
@@ -197,6 +208,13 @@ impl Method {
         self.window
             .as_deref()
             .map_or(0, |window| window.samples(now))
+    }
+
+    /// Works up the samples that the estimator has put aside.
+    pub(crate) fn fold(&self, now: Duration) {
+        if let Some(window) = &self.window {
+            window.fold(now);
+        }
     }
 
     /// Records the latency of an original.

@@ -9,10 +9,11 @@ use crate::{circuit::Circuits, descriptor::MethodDescriptor};
 
 /// The methods of a channel. Fixed when it is built, so that invented paths cannot grow it:
 /// all that no descriptor knows share one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MethodTable {
-    known: HashMap<Box<str>, Arc<Method>>,
+    known: Arc<HashMap<Box<str>, Arc<Method>>>,
     other: Arc<Method>,
+    folds: bool,
 }
 
 impl MethodTable {
@@ -34,8 +35,9 @@ impl MethodTable {
         let other = Method::other(defaults.retry.clone(), circuits)
             .map_err(|error| ("other".to_owned(), error))?;
         Ok(Self {
-            known,
+            known: Arc::new(known),
             other: Arc::new(other),
+            folds: defaults.estimator.folds(),
         })
     }
 
@@ -43,6 +45,11 @@ impl MethodTable {
     /// that name the method.
     pub(crate) fn find(&self, path: &str) -> &Arc<Method> {
         self.known.get(key(path)).unwrap_or(&self.other)
+    }
+
+    /// Whether the methods' estimators put samples aside, to be folded off the calls' path.
+    pub(crate) fn folds(&self) -> bool {
+        self.folds
     }
 
     /// All known methods, in no order, and the one that stands for the others.

@@ -9,6 +9,7 @@
 //!   feature `quantiles`, is the alternative.
 //! - [`Budget`]: how many further attempts the channel may start.
 //! - [`Breaker`]: whether the dependency works at all, and how often it fails.
+//! - [`Lag`]: whether this process is the bottleneck.
 //! - [`WinRateMeter`]: whether hedges are worth their load.
 
 mod breaker;
@@ -18,6 +19,7 @@ mod cell;
 #[cfg(feature = "quantiles")]
 mod ckms;
 mod counts;
+mod lag;
 mod ring;
 mod wheel;
 mod win_rate;
@@ -27,6 +29,7 @@ pub use breaker::{Admission, Breaker, Probe};
 pub use budget::Budget;
 #[cfg(feature = "quantiles")]
 pub use ckms::Ckms;
+pub use lag::Lag;
 pub use ring::Ring;
 pub use win_rate::WinRateMeter;
 pub use window::LatencyEstimator;

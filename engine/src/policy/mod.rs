@@ -5,6 +5,7 @@ mod budget;
 mod error;
 mod hedge;
 mod retry;
+mod saturation;
 mod win_rate;
 
 pub use breaker::BreakerPolicy;
@@ -12,4 +13,5 @@ pub use budget::BudgetPolicy;
 pub use error::PolicyError;
 pub use hedge::{Hedge, Scope, Target, Timing};
 pub use retry::Retry;
+pub use saturation::Saturation;
 pub use win_rate::WinRate;
