@@ -1,6 +1,7 @@
 //! Hedged gRPC calls for tonic: a slow call is raced against a second replica.
 
 mod background;
+mod budget;
 mod call;
 mod channel;
 mod circuit;
@@ -15,6 +16,7 @@ mod request;
 mod saturation;
 mod telemetry;
 
+pub use budget::RetryBudget;
 pub use channel::{Builder, HedgedChannel, IntoDnsEndpoint, IntoEndpoint, ResponseFuture};
 pub use circuit::BreakerScope;
 pub use criticality::{Criticality, CriticalityLayer, CriticalityScope, CriticalityService};

@@ -15,8 +15,8 @@ use crate::{channel::Shared, endpoint::EndpointState, method::Method};
 pub struct Measured {
     /// The methods that had calls, by name; those that no descriptor knows are one, `other`.
     pub methods: Vec<MethodMeasured>,
-    /// Tokens in the budget.
-    pub budget: f64,
+    /// Tokens in the budget; `None` for one by tower's trait, which does not tell.
+    pub budget: Option<f64>,
     /// The circuit breakers, by name: one, `channel`, unless another scope was asked for.
     pub breakers: Vec<BreakerMeasured>,
     /// How late the runtime runs its timers; `None` unless the channel watches it.

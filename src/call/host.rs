@@ -17,12 +17,12 @@ use super::{
     attempt::{Attempt, Finished, Held, Reply, Until},
     body::{Replay, Rewind},
     classify, deadline,
-    loan::Loan,
     loser::{self, Disposed},
     ticket::Ticket,
     wire,
 };
 use crate::{
+    budget::Loan,
     channel::Shared,
     criticality::Criticality,
     endpoint::{self, Endpoint, Picked, Purpose, Unavailable},
@@ -277,7 +277,7 @@ impl CallHost {
             minimum_samples: hedge
                 .filter(|hedge| hedge.is_measured() && hedge.cold_start.is_none())
                 .map(|hedge| hedge.minimum_samples),
-            budget: Some(self.shared.budget().balance(clock)),
+            budget: self.shared.budget().balance(clock),
             criticality: self.terms.criticality.name(),
             sheddable: self.terms.criticality == Criticality::Sheddable,
         }
@@ -323,7 +323,10 @@ impl CallHost {
 
         // Spending comes last, when all else holds.
         let mut reason = report.reason();
-        if reason.is_none() && !self.shared.budget().try_withdraw(clock) {
+        if reason.is_none() {
+            self.loan = self.shared.budget().try_withdraw(clock);
+        }
+        if reason.is_none() && self.loan.is_none() {
             // Another call took the last token since the balance was read.
             reason = Some(Reason::Gate(Gate::Budget));
             let balance = self.shared.budget().balance(clock);
@@ -331,10 +334,7 @@ impl CallHost {
         }
         self.span.gates(&report);
         match reason {
-            None => {
-                self.loan = Some(Loan::of(self.shared.budget()));
-                Answer::Granted(Duration::ZERO)
-            }
+            None => Answer::Granted(Duration::ZERO),
             Some(reason) => {
                 self.method.stats().suppressed(reason);
                 self.span.suppressed(reason, self.threshold);
@@ -354,10 +354,12 @@ impl CallHost {
             .method
             .circuit()
             .is_none_or(|circuit| circuit.reading(clock).state == BreakerState::Closed);
-        if !closed || !self.shared.budget().try_withdraw(clock) {
+        if closed {
+            self.loan = self.shared.budget().try_withdraw(clock);
+        }
+        if self.loan.is_none() {
             return Answer::Held;
         }
-        self.loan = Some(Loan::of(self.shared.budget()));
         let wait = backoff.map_or(Duration::ZERO, |step| {
             self.method.retry().backoff(step, endpoint::fraction())
         });
@@ -459,7 +461,7 @@ impl Host for CallHost {
                 {
                     // Nothing was sent: its token goes back if it is not replaced.
                     self.loan =
-                        (launch.kind != Kind::Original).then(|| Loan::of(self.shared.budget()));
+                        (launch.kind != Kind::Original).then(|| self.shared.budget().loan());
                     if !fault.unreachable {
                         self.unsent_at = Some(Arc::clone(endpoint));
                     }

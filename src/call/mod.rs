@@ -9,7 +9,6 @@ mod classify;
 mod deadline;
 mod fault;
 mod host;
-mod loan;
 mod loser;
 mod messages;
 mod tail;

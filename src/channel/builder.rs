@@ -12,6 +12,7 @@ use tower::discover::Change;
 
 use super::{HedgedChannel, Settings, Shared};
 use crate::{
+    budget::Tokens,
     circuit::{BreakerScope, Circuits},
     descriptor,
     endpoint::{EndpointSet, EndpointSpec, RESOLVE_INTERVAL},
@@ -61,7 +62,7 @@ pub struct Builder {
 #[derive(Debug)]
 enum BudgetChoice {
     Own(BudgetPolicy),
-    Shared(Budget),
+    Given(Tokens),
 }
 
 impl Default for Builder {
@@ -225,7 +226,17 @@ impl Builder {
     /// A budget that is shared with other channels. Its reserve, if it has one, accrues by the
     /// clock of the channel that was built first, for as long as that one has calls.
     pub fn shared_budget(mut self, budget: Budget) -> Self {
-        self.budget = BudgetChoice::Shared(budget);
+        self.budget = BudgetChoice::Given(Tokens::Own(budget));
+        self
+    }
+
+    /// Somebody else's budget, by tower's trait. It has no balance to show, so gate 6 is known
+    /// only when it is asked; and it takes no token back.
+    pub fn tower_budget<B>(mut self, budget: B) -> Self
+    where
+        B: tower::retry::budget::Budget + Send + Sync + 'static,
+    {
+        self.budget = BudgetChoice::Given(Tokens::Foreign(Arc::new(budget)));
         self
     }
 
@@ -343,8 +354,8 @@ impl Builder {
             methods,
             endpoints: self.endpoints.ok_or(Kind::NoSource)?,
             budget: match self.budget {
-                BudgetChoice::Own(policy) => Budget::new(&policy)?,
-                BudgetChoice::Shared(budget) => budget,
+                BudgetChoice::Own(policy) => Tokens::Own(Budget::new(&policy)?),
+                BudgetChoice::Given(tokens) => tokens,
             },
             saturation: match &self.saturation {
                 Some(policy) => Some(Sampler::new(Lag::new(policy)?)),

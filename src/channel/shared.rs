@@ -9,11 +9,11 @@ use std::{
 };
 
 use tokio::time::Instant;
-use tonic_hedge_engine::measure::{Budget, Lag};
+use tonic_hedge_engine::measure::Lag;
 
 use crate::{
-    background::Background, circuit::Circuit, endpoint::EndpointSet, method::MethodTable,
-    saturation::Sampler, telemetry::Telemetry,
+    background::Background, budget::Tokens, circuit::Circuit, endpoint::EndpointSet,
+    method::MethodTable, saturation::Sampler, telemetry::Telemetry,
 };
 
 /// One channel's state.
@@ -34,7 +34,7 @@ const FOLD: Duration = Duration::from_millis(250);
 pub(crate) struct Settings {
     pub(crate) methods: MethodTable,
     pub(crate) endpoints: EndpointSet,
-    pub(crate) budget: Budget,
+    pub(crate) budget: Tokens,
     pub(crate) saturation: Option<Sampler>,
     pub(crate) circuits: Vec<Arc<Circuit>>,
     pub(crate) telemetry: Telemetry,
@@ -93,7 +93,7 @@ impl Shared {
         &self.settings.endpoints
     }
 
-    pub(crate) fn budget(&self) -> &Budget {
+    pub(crate) fn budget(&self) -> &Tokens {
         &self.settings.budget
     }
 

@@ -1,0 +1,122 @@
+//! The budget of a channel: its own, shared with other channels, or somebody else's.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tonic_hedge_engine::measure::Budget;
+use tower::retry::budget::Budget as TowerBudget;
+
+/// Where a channel's tokens come from.
+#[derive(Clone)]
+pub(crate) enum Tokens {
+    Own(Budget),
+    /// An implementation of tower's trait. It has no balance to show and takes nothing back.
+    Foreign(Arc<dyn TowerBudget + Send + Sync>),
+}
+
+impl Tokens {
+    /// A call was made.
+    pub(crate) fn deposit(&self, now: Duration) {
+        match self {
+            Self::Own(budget) => budget.deposit(now),
+            Self::Foreign(budget) => budget.deposit(),
+        }
+    }
+
+    /// Takes the token of a further attempt, in one step with the check.
+    pub(crate) fn try_withdraw(&self, now: Duration) -> Option<Loan> {
+        let granted = match self {
+            Self::Own(budget) => budget.try_withdraw(now),
+            Self::Foreign(budget) => budget.withdraw(),
+        };
+        granted.then(|| self.loan())
+    }
+
+    /// A token that is taken already, for an attempt that was not sent after all.
+    pub(crate) fn loan(&self) -> Loan {
+        Loan(match self {
+            Self::Own(budget) => Some(budget.clone()),
+            Self::Foreign(_) => None,
+        })
+    }
+
+    /// The tokens that there are, where that can be told.
+    pub(crate) fn balance(&self, now: Duration) -> Option<f64> {
+        match self {
+            Self::Own(budget) => Some(budget.balance(now)),
+            Self::Foreign(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own(budget) => budget.fmt(f),
+            Self::Foreign(_) => f.write_str("tower::retry::budget::Budget"),
+        }
+    }
+}
+
+/// A token that was withdrawn for an attempt that is not sent yet. It goes back when dropped,
+/// unless spent.
+#[derive(Debug)]
+pub(crate) struct Loan(Option<Budget>);
+
+impl Loan {
+    /// The attempt was sent.
+    pub(crate) fn spend(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.0 {
+            budget.refund();
+        }
+    }
+}
+
+/// A [`Budget`] as tower's retry layer takes it, so that its retries and a channel's hedges
+/// draw on one bucket.
+///
+/// tower 0.5's own `TpsBudget` loads, compares and then subtracts, and so overdraws under
+/// threads; this one checks and withdraws in one step.
+///
+/// ```
+/// use tonic_hedge::{Budget, BudgetPolicy, RetryBudget};
+/// use tower::retry::budget::Budget as _;
+///
+/// let budget = Budget::new(&BudgetPolicy::default().initial(1.0))?;
+/// let for_tower = RetryBudget::new(budget.clone());
+/// assert!(for_tower.withdraw());
+/// assert!(!for_tower.withdraw());
+/// // HedgedChannel::builder().shared_budget(budget)
+/// # Ok::<(), tonic_hedge::PolicyError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RetryBudget {
+    budget: Budget,
+    epoch: Instant,
+}
+
+impl RetryBudget {
+    /// `budget`, for tower.
+    pub fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            epoch: Instant::now(),
+        }
+    }
+}
+
+impl TowerBudget for RetryBudget {
+    fn deposit(&self) {
+        self.budget.deposit(self.epoch.elapsed());
+    }
+
+    fn withdraw(&self) -> bool {
+        self.budget.try_withdraw(self.epoch.elapsed())
+    }
+}
