@@ -280,6 +280,7 @@ async fn calls_left_on_a_lost_connection_fail_at_once_as_never_sent() {
     let server = Server::start().await;
     let set = EndpointSet::list([server.spec()]);
     let (endpoint, channel) = picked(&set).await;
+    let address = server.address;
     server.stop().await;
     until(&set, || endpoint.channel().is_none()).await;
     for _ in 0..3 {
@@ -289,6 +290,33 @@ async fn calls_left_on_a_lost_connection_fail_at_once_as_never_sent() {
             cause = cause.source().expect("a connect error");
         }
     }
+    // Not even a server that is back makes it dial again: against a black hole each call that is still
+    // queued would wait for a time-out.
+    let _revived = Server::start_at(address).await;
+    soon(call(channel)).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_resolved_endpoint_dials_its_address_and_not_its_name() {
+    let server = Server::start().await;
+    let name = TonicEndpoint::from_static("http://nowhere.invalid:50051");
+    let set = EndpointSet::list([EndpointSpec::resolved(name, server.address)]);
+    let (_, channel) = picked(&set).await;
+    let response = call(channel).await.unwrap();
+    assert_eq!(
+        response.headers()["seen-authority"],
+        "nowhere.invalid:50051"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_renews_the_ration_of_resets() {
+    let server = Server::start().await;
+    let set = EndpointSet::list([server.spec()]);
+    let (endpoint, _) = picked(&set).await;
+    assert_eq!((0..20).filter(|_| endpoint.try_reset(NOW)).count(), 16);
+    endpoint.answered();
+    assert!(endpoint.try_reset(NOW));
 }
 
 /// The connection drains and closes after a GOAWAY; no call is lost, and each new one has a connection.
