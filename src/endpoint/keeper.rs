@@ -1,6 +1,6 @@
 //! Keeps one endpoint connected: connects, waits for the loss, connects again, with growing pauses while that fails.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
@@ -18,11 +18,18 @@ const LONGEST_PAUSE_ALONE: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped: with the set, or when the endpoint leaves it.
 pub(super) async fn keep(endpoint: Arc<Endpoint>, shared: Arc<Shared>) {
+    keep_with(&endpoint, &shared, || Link::make(&endpoint.route)).await
+}
+
+async fn keep_with<F>(endpoint: &Endpoint, shared: &Arc<Shared>, make: impl Fn() -> F)
+where
+    F: Future<Output = Result<Link, Arc<str>>>,
+{
     let mut pauses = Pauses::default();
     loop {
         endpoint.connecting();
-        let error = match Link::make(&endpoint.route).await {
-            Ok(link) => match stay(&endpoint, &shared, Arc::new(link)).await {
+        let error = match make().await {
+            Ok(link) => match stay(endpoint, shared, Arc::new(link)).await {
                 Stay::Proved => {
                     pauses = Pauses::default();
                     continue;
@@ -90,7 +97,40 @@ impl Pauses {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::timeout;
+    use tonic::transport::Endpoint as TonicEndpoint;
+
     use super::*;
+    use crate::endpoint::{EndpointSpec, EndpointState, source::Source};
+
+    /// How often an endpoint that refuses is dialled in a minute.
+    async fn dialled_in_a_minute(other_ready: bool) -> u32 {
+        let spec = EndpointSpec::new(TonicEndpoint::from_static("http://10.0.0.1:1"));
+        let endpoint = Endpoint::new(0, spec);
+        let shared = Arc::new(Shared::new(Vec::new(), Source::Fixed));
+        let _other = other_ready.then(|| shared.count_ready());
+        let dialled = Cell::new(0);
+        let refuse = || {
+            dialled.set(dialled.get() + 1);
+            std::future::ready(Err("refused".into()))
+        };
+        let keep = keep_with(&endpoint, &shared, refuse);
+        timeout(Duration::from_secs(60), keep).await.unwrap_err();
+        assert_eq!(endpoint.state(), EndpointState::Backoff);
+        dialled.get()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fa19_a_dead_endpoint_is_dialled_with_growing_pauses() {
+        // Pauses of half of 10 s to all of it, after a dozen seconds of shorter ones.
+        let dialled = dialled_in_a_minute(true).await;
+        assert!((11..=20).contains(&dialled), "{dialled}");
+        // At most 1 s while calls can go nowhere else.
+        let dialled = dialled_in_a_minute(false).await;
+        assert!((60..=130).contains(&dialled), "{dialled}");
+    }
 
     #[test]
     fn pauses_double_up_to_their_limit() {

@@ -1,0 +1,113 @@
+//! Which endpoint an attempt gets.
+
+use super::*;
+
+#[tokio::test]
+async fn an_answer_renews_the_ration_of_resets() {
+    let server = Server::start().await;
+    let set = EndpointSet::list([server.spec()]);
+    let (endpoint, _) = picked(&set).await;
+    assert_eq!((0..20).filter(|_| endpoint.try_reset(NOW)).count(), 16);
+    endpoint.answered();
+    assert!(endpoint.try_reset(NOW));
+}
+
+#[tokio::test]
+async fn ec1_a_hedge_never_goes_where_the_call_has_been() {
+    let servers = [
+        Server::start().await,
+        Server::start().await,
+        Server::start().await,
+    ];
+    let set = EndpointSet::list(servers.iter().map(Server::spec));
+    all_ready(&set).await;
+    for _ in 0..10_000 {
+        let (original, _) = picked(&set).await;
+        let tried = [original];
+        for purpose in [Purpose::Hedge, Purpose::Replacement, Purpose::Retry] {
+            match set.pick(NOW, &tried, purpose) {
+                Picked::Endpoint(other, _) => assert_ne!(other.name(), tried[0].name()),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let all = set.snapshot();
+    assert!(matches!(
+        set.pick(NOW, &all, Purpose::Hedge),
+        Picked::None(Unavailable::NoOther)
+    ));
+    assert!(matches!(
+        set.pick(NOW, &all, Purpose::Retry),
+        Picked::Endpoint(..)
+    ));
+}
+
+#[tokio::test]
+async fn a_hedge_prefers_another_locality() {
+    let servers = [
+        Server::start().await,
+        Server::start().await,
+        Server::start().await,
+    ];
+    let zones = ["a", "a", "b"];
+    let specs = servers.iter().zip(zones).map(|(s, z)| s.spec().locality(z));
+    let set = EndpointSet::list(specs);
+    all_ready(&set).await;
+    let tried = [endpoint(&set, &servers[0].name())];
+    for _ in 0..200 {
+        match set.pick(NOW, &tried, Purpose::Hedge) {
+            Picked::Endpoint(other, _) => assert_eq!(other.locality().map(|z| &**z), Some("b")),
+            other => panic!("{other:?}"),
+        }
+    }
+    // With the other zone used up, the same zone serves.
+    let tried = [
+        endpoint(&set, &servers[0].name()),
+        endpoint(&set, &servers[2].name()),
+    ];
+    match set.pick(NOW, &tried, Purpose::Hedge) {
+        Picked::Endpoint(other, _) => assert_eq!(**other.name(), servers[1].name()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn ec3_an_address_twice_in_a_list_counts_once() {
+    let server = Server::start().await;
+    let set = EndpointSet::list([server.spec(), server.spec()]);
+    assert_eq!(set.snapshot().len(), 1);
+}
+
+#[tokio::test]
+async fn a_ready_made_channel_is_taken_as_connected() {
+    let server = Server::start().await;
+    let lazy = TonicEndpoint::from_shared(format!("http://{}", server.address)).unwrap();
+    let made = EndpointSpec::channel("mine", lazy.connect_lazy());
+    let set = EndpointSet::list([made, spec(refused().await)]);
+    let (endpoint, channel) = picked(&set).await;
+    assert_eq!(&**endpoint.name(), "mine");
+    assert_eq!(endpoint.state(), EndpointState::Ready);
+    call(channel).await.unwrap();
+    set.report_unreachable(&endpoint, "refused");
+    assert_eq!(endpoint.state(), EndpointState::Ready);
+}
+
+#[tokio::test]
+async fn an_opaque_channel_takes_every_attempt() {
+    let server = Server::start().await;
+    let channel = TonicEndpoint::from_shared(format!("http://{}", server.address))
+        .unwrap()
+        .connect_lazy();
+    let set = EndpointSet::opaque(channel);
+    assert!(set.is_opaque());
+    let (endpoint, channel) = picked(&set).await;
+    call(channel).await.unwrap();
+    let tried = [endpoint];
+    assert!(set.has_ready(&tried, Purpose::Hedge));
+    for purpose in [Purpose::Hedge, Purpose::Replacement, Purpose::Retry] {
+        assert!(matches!(
+            set.pick(NOW, &tried, purpose),
+            Picked::Endpoint(..)
+        ));
+    }
+}
