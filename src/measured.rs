@@ -11,6 +11,7 @@ use crate::{channel::Shared, endpoint::EndpointState, method::Method};
 /// Counts are since the channel was built. Numbers are read one after the other while calls
 /// go on, so that sums may be off by the calls of a moment.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Measured {
     /// The methods that had calls, by name; those that no descriptor knows are one, `other`.
@@ -33,6 +34,7 @@ pub struct Measured {
 
 /// What was measured of one method.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MethodMeasured {
     /// `package.Service/Method`.
@@ -82,6 +84,7 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 
 /// What the breaker measures.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BreakerMeasured {
     /// What it guards: `channel`, a service or a method.
@@ -98,6 +101,7 @@ pub struct BreakerMeasured {
 
 /// One endpoint.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct EndpointMeasured {
     /// As in logs and spans, like `10.0.0.1:50051`.
@@ -197,5 +201,41 @@ impl BreakerMeasured {
             baseline: reading.baseline,
             trip_point: reading.trip_point,
         }
+    }
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serializes() {
+        let measured = Measured {
+            methods: Vec::new(),
+            budget: Some(10.0),
+            breakers: vec![BreakerMeasured {
+                name: "channel".to_owned(),
+                state: BreakerState::HalfOpen,
+                error_rate: None,
+                baseline: None,
+                trip_point: 0.5,
+            }],
+            timer_lag: None,
+            endpoints: vec![EndpointMeasured {
+                name: "10.0.0.1:50051".into(),
+                locality: None,
+                state: EndpointState::Ready,
+                last_error: None,
+                in_flight: 1,
+                latency: Some(Duration::from_millis(5)),
+            }],
+            opaque: false,
+            resets: 2,
+            detached: 0,
+        };
+        let json = serde_json::to_value(&measured).unwrap();
+        assert_eq!(json["breakers"][0]["state"], "half_open");
+        assert_eq!(json["endpoints"][0]["state"], "ready");
+        assert_eq!(json["budget"], 10.0);
     }
 }

@@ -233,6 +233,11 @@ pub struct BreakerReading {
 
 /// A breaker's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum BreakerState {
     /// Calls pass.
     Closed,

@@ -57,6 +57,11 @@ pub(crate) struct Endpoint {
 
 /// Whether an endpoint is connected, for `measured()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum EndpointState {
     /// No call has come yet, so nothing has been tried.
     Idle,
