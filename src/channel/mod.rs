@@ -1,6 +1,7 @@
 //! `HedgedChannel`: the service that a generated client takes in place of tonic's `Channel`.
 
 mod builder;
+mod reuse;
 mod shared;
 
 use std::{

@@ -11,9 +11,15 @@ use std::{
 use tokio::time::Instant;
 use tonic_hedge_engine::measure::Lag;
 
+use super::reuse;
 use crate::{
-    background::Background, budget::Tokens, circuit::Circuit, endpoint::EndpointSet,
-    method::MethodTable, saturation::Sampler, telemetry::Telemetry,
+    background::Background,
+    budget::Tokens,
+    circuit::Circuit,
+    endpoint::EndpointSet,
+    method::{Method, MethodTable},
+    saturation::Sampler,
+    telemetry::Telemetry,
 };
 
 /// One channel's state.
@@ -134,6 +140,13 @@ impl Shared {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let calls = |method: &Arc<Method>| method.stats().reading().calls;
+        reuse::dropped_after(self.methods().iter().map(calls).sum());
     }
 }
 
