@@ -31,6 +31,10 @@ use crate::{
     telemetry::{AttemptEnd, AttemptInfo, CallSpan},
 };
 
+/// An original that waited this long for a connection gets the time that is left, not the
+/// caller's own text: less is the cost of the call's own path.
+const LATE: Duration = Duration::from_millis(1);
+
 /// What every attempt of a call is made from.
 pub(crate) struct Prototype {
     pub(crate) uri: Uri,
@@ -195,7 +199,9 @@ impl CallHost {
         *request.version_mut() = Version::HTTP_2;
         *request.extensions_mut() = self.prototype.extensions.clone();
         let mut headers = self.prototype.headers.clone();
-        if let Some(left) = self.time_left(now).filter(|_| launch.id > 0) {
+        // An original that goes out at once carries what the caller wrote.
+        let late = launch.id > 0 || now >= LATE;
+        if let Some(left) = self.time_left(now).filter(|_| late) {
             deadline::write(&mut headers, left);
         }
         if launch.previous > 0 {

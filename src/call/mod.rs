@@ -221,6 +221,7 @@ impl Call {
 
     /// Drives the race; again while no endpoint has become ready yet.
     async fn race(&self, mut host: CallHost, rules: Rules) -> Result<Over<CallHost>, Status> {
+        let mut changed = None;
         loop {
             let over = Drive::new(host, rules.clone(), self.started).await;
             if over.end != End::Unplaced {
@@ -228,13 +229,17 @@ impl Call {
             }
             host = over.host;
             let status = match host.unplaced.take() {
-                Some(Unplaced::NotYet) => {
-                    let changed = self.shared.endpoints().changed();
-                    match self.before_deadline(changed).await {
+                Some(Unplaced::NotYet) => match changed.take() {
+                    // Listens first, then looks again: no change in between is missed.
+                    None => {
+                        changed = Some(self.shared.endpoints().changed());
+                        continue;
+                    }
+                    Some(changed) => match self.before_deadline(changed).await {
                         Ok(()) => continue,
                         Err(status) => status,
-                    }
-                }
+                    },
+                },
                 Some(Unplaced::Never(why)) => Status::unavailable(why.to_string()),
                 None => Status::internal("the request's body was lost before it was sent"),
             };
