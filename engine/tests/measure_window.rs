@@ -189,6 +189,77 @@ fn th7_a_step_is_followed_within_the_window() {
     assert!((0.04..=0.06).contains(&after), "{after}");
 }
 
+/// Nine calls in ten take 30 ms, the tenth 400 ms, and each of those is cut off at 75 ms.
+#[test]
+fn what_was_cut_off_is_not_taken_for_its_latency() {
+    let ring = p95();
+    for _ in 0..90 {
+        ring.record(START, ms(30));
+    }
+    for _ in 0..10 {
+        ring.record_cut(START, ms(75));
+    }
+    assert_eq!(ring.samples(START), 100);
+    let p95 = ring.quantile(START, 0.95).unwrap();
+    assert!((ms(75)..ms(77)).contains(&p95), "at least that: {p95:?}");
+    assert!(ring.quantile(START, 0.9).unwrap() < ms(31));
+
+    // Two that ran to their end stand for the ten that did not.
+    ring.record(START, ms(400));
+    ring.record(START, ms(500));
+    let p95 = ring.quantile(START, 0.92).unwrap();
+    assert!((ms(394)..ms(407)).contains(&p95), "{p95:?}");
+    let p99 = ring.quantile(START, 0.99).unwrap();
+    assert!((ms(492)..ms(508)).contains(&p99), "{p99:?}");
+}
+
+/// Kaplan and Meier's estimate by its textbook formula agrees.
+#[test]
+fn cuts_are_weighed_as_by_kaplan_and_meier() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let ring = p95();
+    let mut samples = Vec::new();
+    for _ in 0..2_000 {
+        let latency = 20.0 * (1.0 - random.f64()).powf(-0.5);
+        let cut = 30.0 + 100.0 * random.f64();
+        let us = (latency.min(cut) * 1e3) as u64;
+        if latency <= cut {
+            ring.record(START, Duration::from_micros(us));
+        } else {
+            ring.record_cut(START, Duration::from_micros(us));
+        }
+        samples.push((us, latency > cut));
+    }
+    samples.sort_unstable();
+    for q in [0.5, 0.9, 0.95] {
+        let mut survive = 1.0;
+        let at = samples.iter().enumerate().find_map(|(i, &(us, cut))| {
+            if !cut {
+                survive *= 1.0 - 1.0 / (samples.len() - i) as f64;
+            }
+            (survive <= 1.0 - q).then_some(us)
+        });
+        let (exact, found) = (at.unwrap() as f64, ring.quantile(START, q).unwrap());
+        let error = (found.as_micros() as f64 / exact - 1.0).abs();
+        assert!(error < 0.025, "p{q}: {found:?} for {exact} us");
+    }
+}
+
+#[test]
+fn cuts_leave_with_the_window() {
+    let ring = p95();
+    for _ in 0..20 {
+        ring.record_cut(START, ms(75));
+    }
+    assert!(ring.threshold(START).unwrap() >= ms(75));
+    let later = START + WINDOW;
+    for _ in 0..20 {
+        ring.record(later, ms(10));
+    }
+    assert_eq!(ring.samples(later), 20);
+    assert!(ring.quantile(later, 1.0).unwrap() < ms(11));
+}
+
 #[test]
 fn th10_contention() {
     let ring = Ring::new(0.5, WINDOW, 1);

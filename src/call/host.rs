@@ -492,11 +492,11 @@ impl Host for CallHost {
         let Some(held) = held else { return };
         let left = self.time_left(now);
         let elapsed = held.ticket.elapsed();
-        // An original that was cut off has taken at least this long. Where the caller left
-        // early that says nothing about the quantile, and would pull it down.
+        // An original that was cut off takes at least this long. Of one whose caller left before
+        // the threshold that says nothing about the quantile.
         let past = self.threshold.is_some_and(|threshold| elapsed >= threshold);
-        if why != Gone::CallerGone || past {
-            self.learn(now, &launch, elapsed);
+        if launch.kind == Kind::Original && (why != Gone::CallerGone || past) {
+            self.method.learn_cut(self.clock(now), elapsed);
         }
         if why == Gone::Deadline {
             self.record(Code::DeadlineExceeded);

@@ -223,6 +223,13 @@ impl Method {
             window.record(now, latency);
         }
     }
+
+    /// Records that an original was cut off, and when.
+    pub(crate) fn learn_cut(&self, now: Duration, ran: Duration) {
+        if let Some(window) = &self.window {
+            window.record_cut(now, ran);
+        }
+    }
 }
 
 fn estimator(which: Estimator, hedge: &Hedge) -> Box<dyn LatencyEstimator> {

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     LatencyEstimator,
-    buckets::{self, BUCKETS, PAGES, SUB, Spot},
+    buckets::{self, Counts, PAGES, SUB, Spot},
     cell::{Cell, Seen, State, period},
     micros,
     wheel::Wheel,
@@ -36,7 +36,11 @@ const SLOTS: usize = 10;
 ///
 /// Counters for an octave of latencies are allocated with its first sample: 5 KiB for each
 /// octave that was ever seen (56 KiB for 1 ms to 1 s), 137 KiB at most with everything from 0
-/// to 71.6 minutes. Longer latencies count as the longest.
+/// to 71.6 minutes; half as much again for the octaves in which calls were cut off. Longer
+/// latencies count as the longest.
+///
+/// What was cut off ([`LatencyEstimator::record_cut`]) is weighed by Kaplan and Meier's
+/// estimate, so hedging does not bend what it is timed by.
 ///
 /// ```
 /// use std::time::Duration;
@@ -64,11 +68,17 @@ pub struct Ring {
     /// Samples of each slot.
     samples: [AtomicU32; SLOTS],
     pages: [OnceLock<Box<Page>>; PAGES],
+    /// What was cut off, by where; allocated as the pages are.
+    cuts: [OnceLock<Box<Cuts>>; PAGES],
 }
 
 /// The words of an octave's buckets, for each slot.
 #[derive(Debug)]
 struct Page([[AtomicU64; SUB]; SLOTS]);
+
+/// The same for what was cut off: numbers only, since a cut's place in its bucket tells nothing.
+#[derive(Debug)]
+struct Cuts([[AtomicU32; SUB]; SLOTS]);
 
 impl Ring {
     /// Follows `quantile` (see [`Hedge`](crate::policy::Hedge) for the bounds of all three)
@@ -82,6 +92,7 @@ impl Ring {
             wheel: Wheel::new(window),
             samples: [const { AtomicU32::new(0) }; SLOTS],
             pages: [const { OnceLock::new() }; PAGES],
+            cuts: [const { OnceLock::new() }; PAGES],
         }
     }
 
@@ -90,6 +101,11 @@ impl Ring {
         for page in self.pages.iter().filter_map(OnceLock::get) {
             for word in &page.0[slot] {
                 word.store(0, Ordering::Relaxed);
+            }
+        }
+        for cuts in self.cuts.iter().filter_map(OnceLock::get) {
+            for cut in &cuts.0[slot] {
+                cut.store(0, Ordering::Relaxed);
             }
         }
         self.samples[slot].store(0, Ordering::Relaxed);
@@ -115,7 +131,7 @@ impl Ring {
 
     fn compute(&self, now: Duration) -> State {
         let counts = self.counts(now);
-        if counts.iter().sum::<u64>() < self.minimum_samples {
+        if counts.total() < self.minimum_samples {
             State::Sparse
         } else {
             self.find(now, &counts, self.quantile)
@@ -123,22 +139,28 @@ impl Ring {
         }
     }
 
-    fn counts(&self, now: Duration) -> [u64; BUCKETS] {
-        let mut counts = [0; BUCKETS];
+    fn counts(&self, now: Duration) -> Counts {
+        let mut counts = Counts::new();
         for slot in self.wheel.live(now) {
-            for (sums, page) in counts.chunks_exact_mut(SUB).zip(&self.pages) {
+            // Relaxed: each count is exact, and a sample more or less changes nothing.
+            for (sums, page) in counts.ended.chunks_exact_mut(SUB).zip(&self.pages) {
                 let Some(page) = page.get() else { continue };
                 for (sum, word) in sums.iter_mut().zip(&page.0[slot]) {
-                    // Relaxed: each count is exact, and a sample more or less changes nothing.
                     *sum += buckets::count(word.load(Ordering::Relaxed));
+                }
+            }
+            for (sums, cuts) in counts.cut.chunks_exact_mut(SUB).zip(&self.cuts) {
+                let Some(cuts) = cuts.get() else { continue };
+                for (sum, cut) in sums.iter_mut().zip(&cuts.0[slot]) {
+                    *sum += u64::from(cut.load(Ordering::Relaxed));
                 }
             }
         }
         counts
     }
 
-    fn find(&self, now: Duration, counts: &[u64; BUCKETS], q: f64) -> Option<u32> {
-        buckets::quantile(counts, q, |bucket| {
+    fn find(&self, now: Duration, counts: &Counts, q: f64) -> Option<u32> {
+        counts.quantile(q, |bucket| {
             let page = self.pages[bucket / SUB].get();
             self.wheel.live(now).filter_map(move |slot| {
                 // Relaxed: as in `counts`.
@@ -146,19 +168,31 @@ impl Ring {
             })
         })
     }
+
+    fn add(&self, now: Duration, latency: Duration, count: impl FnOnce(usize, Spot)) {
+        let Some(slot) = self.wheel.slot(now, |slot| self.empty(slot)) else {
+            return;
+        };
+        count(slot, buckets::locate(micros(latency)));
+        // Release, with the Acquire in `samples`: who counts enough samples finds them.
+        self.samples[slot].fetch_add(1, Ordering::Release);
+    }
 }
 
 impl LatencyEstimator for Ring {
     #[inline]
     fn record(&self, now: Duration, latency: Duration) {
-        let Some(slot) = self.wheel.slot(now, |slot| self.empty(slot)) else {
-            return;
-        };
-        let Spot { page, sub, word } = buckets::locate(micros(latency));
-        let page = self.pages[page].get_or_init(Page::boxed);
-        page.0[slot][sub].fetch_add(word, Ordering::Relaxed);
-        // Release, with the Acquire in `samples`: who counts enough samples finds them.
-        self.samples[slot].fetch_add(1, Ordering::Release);
+        self.add(now, latency, |slot, Spot { page, sub, word }| {
+            let page = self.pages[page].get_or_init(Page::boxed);
+            page.0[slot][sub].fetch_add(word, Ordering::Relaxed);
+        });
+    }
+
+    fn record_cut(&self, now: Duration, ran: Duration) {
+        self.add(now, ran, |slot, Spot { page, sub, .. }| {
+            let cuts = self.cuts[page].get_or_init(Cuts::boxed);
+            cuts.0[slot][sub].fetch_add(1, Ordering::Relaxed);
+        });
     }
 
     #[inline]
@@ -186,7 +220,8 @@ impl LatencyEstimator for Ring {
 
     fn memory(&self) -> usize {
         let pages = self.pages.iter().filter_map(OnceLock::get).count();
-        size_of::<Self>() + pages * size_of::<Page>()
+        let cuts = self.cuts.iter().filter_map(OnceLock::get).count();
+        size_of::<Self>() + pages * size_of::<Page>() + cuts * size_of::<Cuts>()
     }
 }
 
@@ -194,6 +229,14 @@ impl Page {
     fn boxed() -> Box<Self> {
         Box::new(Self(array::from_fn(|_| {
             array::from_fn(|_| AtomicU64::new(0))
+        })))
+    }
+}
+
+impl Cuts {
+    fn boxed() -> Box<Self> {
+        Box::new(Self(array::from_fn(|_| {
+            array::from_fn(|_| AtomicU32::new(0))
         })))
     }
 }

@@ -4,15 +4,23 @@ use std::{fmt, time::Duration};
 
 /// The recent latencies of one method, and the quantile of them that times a hedge.
 ///
-/// Only originals are recorded: to the trailers where they answered, as the time they had run
-/// where a hedge beat them or the deadline ended them ("at least this long": past the threshold
-/// already, so the quantile stays unbiased). Hedges, retries and fast failures are not.
+/// Only originals are recorded: to the trailers where they answered, as cut off at the time they
+/// had run where a hedge beat them or the deadline ended them ("at least this long"). Hedges,
+/// retries and fast failures are not.
 ///
 /// The gain of a quantile over a fixed delay is that it is the share of calls that are hedged:
 /// on steady traffic `1 - q` of the calls outrun the threshold.
 pub trait LatencyEstimator: Send + Sync + fmt::Debug {
-    /// Records one latency, or how long a call had run when it was given up.
+    /// Records one latency.
     fn record(&self, now: Duration, latency: Duration);
+
+    /// Records how long a call had run when it was given up: its latency is at least that.
+    ///
+    /// An estimator that cannot weigh such a sample takes it as a latency. The quantile is then
+    /// right while it stands still, and lags where it climbs.
+    fn record_cut(&self, now: Duration, ran: Duration) {
+        self.record(now, ran);
+    }
 
     /// The configured quantile over the window.
     ///
