@@ -216,9 +216,11 @@ pub struct Race {
     /// Whether the one replacement for a refused stream is used.
     refused: bool,
     next: Next,
+    /// Attempts to replace as soon as the host has given the answer that it owes.
+    replace: Vec<Launch>,
     /// A server asked for no further attempts. Sticky.
     stopped: bool,
-    /// A server asked for no further attempt before this instant.
+    /// A server asked for no further attempt before this instant. Until the next one starts.
     not_before: Option<Duration>,
     /// Backoffs since the start, or since a pushback: a pushback restarts them (gRFC A6).
     backoffs: u32,
@@ -237,6 +239,7 @@ impl Race {
             unsent: 0,
             refused: false,
             next: Next::Nothing,
+            replace: Vec::new(),
             stopped: false,
             not_before: None,
             backoffs: 0,
@@ -256,6 +259,9 @@ impl Race {
     }
 
     /// Takes in what happened at `now` and says what to do.
+    ///
+    /// While the host owes an answer ([`Step::Ask`], [`Step::Launch`]) attempts may finish and
+    /// time may pass; the step is then to wait or to end.
     ///
     /// After [`Step::End`] every further event is answered by `Wait { until: None }`.
     pub fn on(&mut self, now: Duration, event: Event) -> Step {
@@ -298,14 +304,18 @@ impl Race {
         };
         self.next = Next::Nothing;
         self.charged -= 1;
-        match launch.replaces {
-            _ if self.in_flight > 0 => self.settle(now),
-            // No other endpoint: what never left has failed like anything else.
-            Some(failed) => self.failed(now, failed, Pushback::None),
-            None => match self.last_failure {
-                Some(failed) => self.end(End::Failed(failed)),
-                None => self.end(End::Unplaced),
-            },
+        if self.in_flight > 0 || !self.replace.is_empty() {
+            return self.settle(now);
+        }
+        match (self.last_failure, launch.kind) {
+            (None, _) => self.end(End::Unplaced),
+            // Nothing was free a backoff after the failure: nothing will be.
+            (Some(failed), Kind::Retry) if launch.replaces.is_none() => {
+                self.end(End::Failed(failed))
+            }
+            // No other endpoint: what never left has failed like anything else, and a hedge
+            // whose race has failed in the meantime is one that was held.
+            (Some(failed), _) => self.retry_or_end(now, failed),
         }
     }
 
@@ -315,13 +325,7 @@ impl Race {
         };
         self.next = Next::Nothing;
         match ask {
-            Ask::Hedge(_) => {
-                let kind = match self.in_flight {
-                    0 => Kind::Retry,
-                    _ => Kind::Hedge,
-                };
-                self.launch(kind)
-            }
+            Ask::Hedge(trigger) => self.on_hedge_granted(now, trigger),
             Ask::Retry { backoff } => {
                 let at = match (backoff, self.not_before) {
                     (None, Some(pushback)) => pushback,
@@ -330,14 +334,28 @@ impl Race {
                         now.saturating_add(wait)
                     }
                 };
-                match (self.beyond_deadline(at), self.last_failure) {
-                    (true, Some(failed)) => self.end(End::Failed(failed)),
-                    _ => {
-                        self.next = Next::Retry { at };
-                        self.settle(now)
-                    }
+                self.retry_at(now, at)
+            }
+        }
+    }
+
+    /// What held when the question was asked may hold no more.
+    fn on_hedge_granted(&mut self, now: Duration, trigger: Trigger) -> Step {
+        let at = self.not_sooner(now);
+        match self.last_failure {
+            _ if self.expired(now) => self.end(End::Deadline),
+            Some(failed) if self.in_flight == 0 && self.replace.is_empty() => {
+                match self.may_retry(at) {
+                    true => self.retry_at(now, at),
+                    false => self.end(End::Failed(failed)),
                 }
             }
+            _ if !self.may_hedge() => self.settle(now),
+            _ if at > now => {
+                self.next = Next::Hedge { at, trigger };
+                self.settle(now)
+            }
+            _ => self.launch(Kind::Hedge),
         }
     }
 
@@ -346,10 +364,12 @@ impl Race {
             return self.settle(now);
         };
         self.next = Next::Nothing;
-        match (self.in_flight, ask, self.last_failure) {
-            // The attempts failed while the hedge's question was out.
-            (0, Ask::Hedge(_), Some(failed)) => self.retry_or_end(now, failed),
-            (0, _, Some(failed)) => self.end(End::Failed(failed)),
+        match (self.last_failure, ask) {
+            (Some(failed), _) if self.in_flight == 0 && self.replace.is_empty() => match ask {
+                // The attempts failed while the hedge's question was out.
+                Ask::Hedge(_) => self.retry_or_end(now, failed),
+                Ask::Retry { .. } => self.end(End::Failed(failed)),
+            },
             _ => self.settle(now),
         }
     }
@@ -372,8 +392,8 @@ impl Race {
                     Unsent::Refused => self.refused = true,
                 }
                 self.last_failure = Some(launch.id);
-                self.charged -= 1;
-                self.request(launch.kind, launch.previous, Some(launch.id))
+                self.replace.push(launch);
+                self.settle(now)
             }
         }
     }
@@ -389,8 +409,8 @@ impl Race {
                 self.backoffs = 0;
             }
         }
-        if let Next::Asking(_) | Next::Launching(_) = self.next {
-            // The host owes an answer; it decides with what it finds then.
+        if self.is_owed() {
+            // What comes next is decided when the host has answered.
             return self.settle(now);
         }
         if self.in_flight == 0 {
@@ -408,12 +428,8 @@ impl Race {
 
     /// Nothing is in flight after the failure of `id`.
     fn retry_or_end(&mut self, now: Duration, id: AttemptId) -> Step {
-        let pushback = self.not_before.filter(|instant| *instant > now);
-        let may = self.rules.retries
-            && !self.stopped
-            && self.charged < self.rules.max_attempts
-            && !self.beyond_deadline(pushback.unwrap_or(now));
-        if !may {
+        let pushback = self.not_before.filter(|instant| *instant >= now);
+        if !self.may_retry(pushback.unwrap_or(now)) {
             return self.end(End::Failed(id));
         }
         self.ask(Ask::Retry {
@@ -421,10 +437,25 @@ impl Race {
         })
     }
 
+    fn retry_at(&mut self, now: Duration, at: Duration) -> Step {
+        match (self.beyond_deadline(at), self.last_failure) {
+            (true, Some(failed)) => self.end(End::Failed(failed)),
+            _ => {
+                self.next = Next::Retry { at };
+                self.settle(now)
+            }
+        }
+    }
+
     /// What is due at `now`.
     fn settle(&mut self, now: Duration) -> Step {
         if self.expired(now) {
             return self.end(End::Deadline);
+        }
+        if !self.is_owed()
+            && let Some(launch) = self.replace.pop()
+        {
+            return self.request(launch.kind, launch.previous, Some(launch.id));
         }
         match self.next {
             Next::Hedge { at, trigger } if at <= now => {
@@ -448,7 +479,10 @@ impl Race {
     }
 
     fn launch(&mut self, kind: Kind) -> Step {
-        self.request(kind, self.charged, None)
+        let previous = self.charged;
+        self.charged += 1;
+        self.not_before = None;
+        self.request(kind, previous, None)
     }
 
     fn request(&mut self, kind: Kind, previous: u32, replaces: Option<AttemptId>) -> Step {
@@ -459,7 +493,6 @@ impl Race {
             replaces,
         };
         self.launches += 1;
-        self.charged += 1;
         self.next = Next::Launching(launch);
         Step::Launch(launch)
     }
@@ -475,12 +508,27 @@ impl Race {
         Step::End(end)
     }
 
-    /// Whether one more attempt may start while another is in flight.
+    /// Whether one more attempt may start while another is in flight. One that waits for its
+    /// replacement keeps its place.
     fn may_hedge(&self) -> bool {
+        let taken = self.replace.len() as u32 + self.in_flight;
         self.rules.hedging
             && !self.stopped
-            && self.in_flight < self.rules.max_concurrent
+            && taken < self.rules.max_concurrent
             && self.charged < self.rules.max_attempts
+    }
+
+    /// Whether one more attempt may start at the instant with no other in flight.
+    fn may_retry(&self, at: Duration) -> bool {
+        self.rules.retries
+            && !self.stopped
+            && self.charged < self.rules.max_attempts
+            && !self.beyond_deadline(at)
+    }
+
+    /// Whether a question or a launch is out.
+    fn is_owed(&self) -> bool {
+        matches!(self.next, Next::Asking(_) | Next::Launching(_))
     }
 
     fn not_sooner(&self, at: Duration) -> Duration {
