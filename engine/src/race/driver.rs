@@ -142,6 +142,8 @@ impl<H: Host> Future for Drive<H> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.as_mut().project();
         let mut now = this.started.elapsed();
+        // The question that is put when all attempts that have ended are judged.
+        let mut asked = None;
         let mut step = match this.step.take() {
             Some(step) => step,
             None => this.race.on(now, Event::Start),
@@ -150,6 +152,22 @@ impl<H: Host> Future for Drive<H> {
             let host = this.host.as_mut();
             #[allow(clippy::expect_used)] // The contract of `Future`, as the standard library's.
             let host = host.expect("a finished race was polled again");
+            // Attempts that end in one poll all count before a question is put: where one of
+            // them has an answer no hedge is needed.
+            let ended = match step {
+                Step::Ask(_) | Step::Wait { .. } => poll_attempts(this.first, this.others, cx),
+                _ => None,
+            };
+            if let Some((launch, mut reply)) = ended {
+                if let Step::Ask(ask) = step {
+                    asked = Some(ask);
+                }
+                now = this.started.elapsed();
+                let verdict = host.judge(now, &launch, &mut reply);
+                *this.last_failure = Some(reply);
+                step = this.race.on(now, Event::Finished { launch, verdict });
+                continue;
+            }
             let event = match step {
                 Step::Launch(launch) => match host.launch(now, launch) {
                     Some(Launched {
@@ -172,12 +190,10 @@ impl<H: Host> Future for Drive<H> {
                     Answer::Granted(wait) => Event::Granted { wait },
                     Answer::Held => Event::Held,
                 },
-                Step::Wait { until } => match poll_attempts(this.first, this.others, cx) {
-                    Some((launch, mut reply)) => {
-                        now = this.started.elapsed();
-                        let verdict = host.judge(now, &launch, &mut reply);
-                        *this.last_failure = Some(reply);
-                        Event::Finished { launch, verdict }
+                Step::Wait { until } => match asked.take() {
+                    Some(ask) => {
+                        step = Step::Ask(ask);
+                        continue;
                     }
                     None => {
                         let timer = Timer {

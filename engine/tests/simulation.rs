@@ -1,0 +1,224 @@
+//! The proof of hedging under virtual time: on steady traffic a live quantile `q` hedges
+//! `1 - q` of the calls, whatever the latency, and the budget bounds what a shift costs.
+//!
+//! `cargo test -p tonic-hedge-engine --test simulation -- --nocapture` prints the rates.
+
+mod support;
+
+use std::{collections::HashSet, time::Duration};
+
+use support::{
+    latency::Latency,
+    world::{Fate, History, World},
+};
+use tonic_hedge_engine::{
+    measure::Budget,
+    policy::{BudgetPolicy, Hedge},
+    race::{End, Kind, MAX_UNSENT, Pushback, Rules, Verdict},
+};
+
+/// Calls in a second.
+const RATE: f64 = 200.0;
+
+const WINDOW: Duration = Duration::from_secs(30);
+
+fn rules() -> Rules {
+    Rules {
+        max_attempts: 3,
+        max_concurrent: 2,
+        hedging: true,
+        retries: true,
+        max_unsent: MAX_UNSENT,
+        deadline: None,
+    }
+}
+
+fn world(q: f64, latency: Latency) -> World {
+    World {
+        hedge: Hedge::at(q),
+        rules: rules(),
+        budget: None,
+        replica: Box::new(move |rng, _| (latency.draw(rng), Verdict::Answer)),
+        rate: RATE,
+        calls: 20_000,
+        seed: 1,
+    }
+}
+
+fn budget(policy: BudgetPolicy) -> Option<Budget> {
+    Some(Budget::new(&policy).unwrap())
+}
+
+fn is_hedged(fate: &Fate) -> bool {
+    fate.launches.contains(&Kind::Hedge)
+}
+
+/// Of the calls that arrived in the time.
+fn hedge_rate(history: &History, from: Duration, to: Duration) -> f64 {
+    let fates = history.fates.iter();
+    let fates = fates.filter(|fate| (from..to).contains(&fate.arrived));
+    let (mut calls, mut hedges) = (0, 0);
+    for fate in fates {
+        calls += 1;
+        hedges += usize::from(is_hedged(fate));
+    }
+    f64::from(hedges as u32) / f64::from(calls)
+}
+
+fn extra_attempts(history: &History) -> usize {
+    let fates = history.fates.iter();
+    fates.map(|fate| fate.launches.len() - 1).sum()
+}
+
+/// From the end of the first window on.
+fn steady(latency: Latency) {
+    for q in [0.5, 0.8, 0.9, 0.95, 0.99] {
+        let history = world(q, latency).run();
+        let rate = hedge_rate(&history, WINDOW, Duration::MAX);
+        let share = rate / (1.0 - q);
+        println!("{latency:?}, q = {q}: {rate:.4} hedged, {share:.2} of 1 - q");
+        assert!((0.8..=1.2).contains(&share), "{latency:?} q = {q}: {rate}");
+    }
+}
+
+#[test]
+fn the_hedge_rate_is_1_minus_q_for_uniform_latencies() {
+    steady(Latency::Uniform);
+}
+
+#[test]
+fn the_hedge_rate_is_1_minus_q_for_log_normal_latencies() {
+    steady(Latency::LogNormal);
+}
+
+#[test]
+fn the_hedge_rate_is_1_minus_q_for_bimodal_latencies() {
+    steady(Latency::Bimodal);
+}
+
+#[test]
+fn the_hedge_rate_is_1_minus_q_for_pareto_latencies() {
+    steady(Latency::Pareto);
+}
+
+/// All latencies grow tenfold after a minute: within the fifth again one window later, and the
+/// budget bounds what the old threshold hedges in the meantime.
+#[test]
+fn th7_a_tenfold_shift_is_over_within_one_window() {
+    let shift = WINDOW * 2;
+    let policy = BudgetPolicy::default();
+    for latency in Latency::ALL {
+        for q in [0.9, 0.95] {
+            let history = World {
+                budget: budget(policy.clone()),
+                replica: Box::new(move |rng, clock| {
+                    let factor = if clock < shift { 1 } else { 10 };
+                    (latency.draw(rng) * factor, Verdict::Answer)
+                }),
+                calls: 34_000,
+                ..world(q, latency)
+            }
+            .run();
+            let during = hedge_rate(&history, shift, shift + WINDOW);
+            let after = hedge_rate(&history, shift + WINDOW, shift + WINDOW * 3);
+            println!("{latency:?}, q = {q}: {during:.4} during the shift, then {after:.4}");
+            let share = after / (1.0 - q);
+            assert!((0.8..=1.2).contains(&share), "{latency:?} q = {q}: {after}");
+            let calls = RATE * WINDOW.as_secs_f64();
+            // The window's calls vary by their square root.
+            let funded = policy.ratio + policy.capacity / calls + 0.01;
+            assert!(during <= funded, "{latency:?} q = {q}: {during}");
+        }
+    }
+}
+
+#[test]
+fn only_originals_are_recorded_and_each_once() {
+    let history = world(0.9, Latency::Bimodal).run();
+    let mut recorded = HashSet::new();
+    for sample in &history.samples {
+        let fate = &history.fates[sample.call];
+        assert!(recorded.insert(sample.call));
+        assert_eq!(sample.ran, fate.took, "it ran as long as the call");
+        assert_eq!(sample.cut, fate.end != End::Answer(0));
+        assert!(!sample.cut || is_hedged(fate));
+    }
+    assert_eq!(recorded.len(), history.fates.len());
+}
+
+/// A call is never slower than the replica that it went to first.
+#[test]
+fn hedging_shortens_the_tail_of_garbage_collection() {
+    let p99 = |history: &History| {
+        let mut took: Vec<_> = history.fates.iter().map(|fate| fate.took).collect();
+        took.sort_unstable();
+        took[took.len() * 99 / 100]
+    };
+    let single = World {
+        rules: Rules::single(None),
+        ..world(0.88, Latency::Bimodal)
+    };
+    let without = p99(&single.run());
+    let with = p99(&world(0.88, Latency::Bimodal).run());
+    println!("p99: {without:?} without, {with:?} with hedges at p88");
+    assert!(without > Duration::from_millis(500));
+    assert!(with < Duration::from_millis(100));
+}
+
+/// The sum of attempts less the calls is what the budget granted, and what it had.
+#[test]
+fn bu11_a_total_outage_is_bounded_by_the_budget() {
+    let policy = BudgetPolicy::default();
+    for verdict in [
+        Verdict::Failure(Pushback::None),
+        Verdict::Failure(Pushback::After(Duration::from_millis(100))),
+    ] {
+        let history = World {
+            budget: budget(policy.clone()),
+            replica: Box::new(move |rng, _| (Latency::Uniform.draw(rng), verdict)),
+            calls: 10_000,
+            ..world(0.95, Latency::Uniform)
+        }
+        .run();
+        let extra = extra_attempts(&history);
+        assert_eq!(extra, history.granted);
+        let funded = policy.initial + policy.ratio * 10_000.0;
+        assert!(extra as f64 <= funded, "{extra} of {funded}");
+        assert!(extra as f64 > 0.95 * funded, "and it is used: {extra}");
+        let fates = history.fates.iter();
+        assert!(fates.clone().all(|it| matches!(it.end, End::Failed(_))));
+    }
+}
+
+#[test]
+fn bu12_attempts_do_not_fund_themselves() {
+    let policy = BudgetPolicy::default().ratio(0.1).initial(0.0);
+    let history = World {
+        budget: budget(policy),
+        replica: Box::new(move |rng, _| {
+            let verdict = match rng.bool() {
+                true => Verdict::Answer,
+                false => Verdict::Failure(Pushback::None),
+            };
+            (Latency::LogNormal.draw(rng), verdict)
+        }),
+        ..world(0.5, Latency::LogNormal)
+    }
+    .run();
+    let extra = extra_attempts(&history);
+    assert_eq!(extra, history.granted);
+    assert!((1_900..=2_000).contains(&extra), "{extra} for 20,000 calls");
+}
+
+#[test]
+fn a_seed_repeats_exactly() {
+    let run = || {
+        let history = World {
+            calls: 2_000,
+            ..world(0.9, Latency::Pareto)
+        }
+        .run();
+        history.samples
+    };
+    assert_eq!(run(), run());
+}
