@@ -3,6 +3,9 @@
 //! Each test ends in `World::quiet`: every attempt that was launched has been judged or
 //! discarded, exactly once, none is alive, and no loan is out.
 
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
 use std::{
     cell::RefCell,
     collections::BTreeMap,

@@ -3,6 +3,9 @@
 //!
 //! `cargo test -p tonic-hedge-engine --test simulation -- --nocapture` prints the rates.
 
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::{collections::HashSet, time::Duration};
