@@ -5,7 +5,7 @@
 //! latency, is sent to a second replica as well. The first answer is the call's; the other
 //! attempt is cancelled.
 //!
-//! ```
+//! ```no_run
 //! use tonic_hedge::{Hedge, HedgedChannel};
 //!
 //! # mod search { pub const FILE_DESCRIPTOR_SET: &[u8] = &[]; }

@@ -2,6 +2,7 @@
 
 use std::{
     error::Error,
+    path::Path,
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
@@ -18,6 +19,7 @@ mod probe {
     tonic::include_proto!("hedge.testing.v1");
 }
 
+pub(crate) use probe::FILE_DESCRIPTOR_SET as DESCRIPTORS;
 use probe::{ProbeReply, ProbeRequest, probe_client::ProbeClient};
 
 /// All cases, in the order in which they run.
@@ -316,8 +318,12 @@ async fn server_streaming(replicas: &Replicas) -> Outcome {
 const TIMEOUT: Duration = Duration::from_secs(50);
 
 impl Replicas {
-    pub(crate) async fn start(command: &[String]) -> Result<Self, Box<dyn Error>> {
-        let (a, b) = tokio::try_join!(Peer::start("a", command), Peer::start("b", command))?;
+    pub(crate) async fn start(
+        command: &[String],
+        descriptors: &Path,
+    ) -> Result<Self, Box<dyn Error>> {
+        let start = |name| Peer::start(name, command, descriptors);
+        let (a, b) = tokio::try_join!(start("a"), start("b"))?;
         Ok(Self { a, b })
     }
 
@@ -339,7 +345,7 @@ impl Replicas {
         let uris = [&self.a, &self.b].map(|peer| format!("http://127.0.0.1:{}", peer.port));
         HedgedChannel::builder()
             .endpoints(uris)
-            .descriptors(probe::FILE_DESCRIPTOR_SET)
+            .descriptors(DESCRIPTORS)
             .hedge(hedge)
     }
 

@@ -30,10 +30,14 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         return Err(format!("no case {wanted}; there are: {}", CASES.join(", ")).into());
     }
 
+    // For peers that read a descriptor set instead of generating code.
+    let descriptors = std::env::temp_dir().join(format!("interop-{}.binpb", std::process::id()));
+    std::fs::write(&descriptors, cases::DESCRIPTORS)?;
+
     let mut failed = 0;
     for case in &chosen {
         // Servers of its own for each case, so that none sees what another left behind.
-        let outcome = match Replicas::start(&command).await {
+        let outcome = match Replicas::start(&command, &descriptors).await {
             Ok(replicas) => tokio::time::timeout(PATIENCE, cases::run(case, &replicas))
                 .await
                 .unwrap_or_else(|_| Err(format!("no end after {PATIENCE:?}").into())),
@@ -47,6 +51,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
             }
         }
     }
+    std::fs::remove_file(&descriptors)?;
     println!("{} passed, {failed} failed", chosen.len() - failed);
     io::Write::flush(&mut io::stdout())?;
     Ok(match failed {

@@ -1,6 +1,6 @@
 //! One server of a peer: a child process that says on its output what it sees.
 
-use std::{error::Error, process::Stdio, sync::Arc, time::Duration};
+use std::{error::Error, path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -48,11 +48,13 @@ impl Peer {
     pub(crate) async fn start(
         name: &'static str,
         command: &[String],
+        descriptors: &Path,
     ) -> Result<Self, Box<dyn Error>> {
         let (program, arguments) = command.split_first().ok_or("no command")?;
         let mut child = Command::new(program)
             .args(arguments)
             .arg(name)
+            .env("INTEROP_DESCRIPTORS", descriptors)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
