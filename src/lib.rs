@@ -47,6 +47,7 @@
 //!
 //! - `telemetry` (on by default): spans through the OpenTelemetry API. No SDK comes with it, and
 //!   without a tracer provider nothing is recorded.
+//! - `serde`: what [`HedgedChannel::measured`] returns can be serialized.
 //! - `quantiles`: the CKMS summary of the crate `quantiles` as a second `Estimator`.
 //!
 //! Features only add. `__proto` is for this crate's own tests.

@@ -31,7 +31,8 @@
 //!
 //! # Crate features
 //!
-//! `quantiles` adds the CKMS summary of the crate of that name as an estimator.
+//! - `quantiles`: the CKMS summary of the crate of that name as an estimator.
+//! - `serde`: the breaker's state can be serialized.
 
 pub mod endpoint;
 pub mod gate;
