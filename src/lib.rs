@@ -1,4 +1,63 @@
 //! Hedged gRPC calls for tonic: a slow call is raced against a second replica.
+//!
+//! [`HedgedChannel`] takes the place of tonic's `Channel` in a generated client. A unary call
+//! that its `.proto` declares idempotent, and that outruns a live quantile of its method's
+//! latency, is sent to a second replica as well. The first answer is the call's; the other
+//! attempt is cancelled.
+//!
+//! ```no_run
+//! use tonic_hedge::{Hedge, HedgedChannel};
+//!
+//! # mod search { pub const FILE_DESCRIPTOR_SET: &[u8] = &[]; }
+//! let channel = HedgedChannel::builder()
+//!     .endpoints(["http://10.0.0.1:50051", "http://10.0.0.2:50051"])
+//!     .descriptors(search::FILE_DESCRIPTOR_SET) // which methods are idempotent
+//!     .hedge(Hedge::at(0.95)) // at most about 5 % more calls
+//!     .build()?;
+//! // let mut client = SearchClient::new(channel);
+//! # drop(channel);
+//! # Ok::<(), tonic_hedge::BuildError>(())
+//! ```
+//!
+//! README.md has the whole program, the table of defaults, and when not to hedge.
+//!
+//! # Words
+//!
+//! A *call* is what the application makes; an *attempt* is one copy of it on the wire. The
+//! *original* always goes out. A *hedge* is an attempt that starts while another is in flight, a
+//! *retry* one that starts after a failure. A hedge is considered when the newest attempt has
+//! run for the *threshold*; it starts if seven *gates* hold and no *hold* keeps it back. The
+//! first *answer* ends the race, and the other attempts are *discarded*.
+//!
+//! # Overview
+//!
+//! - [`HedgedChannel`], made by its [`Builder`] from endpoints ([`EndpointSpec`]) and descriptor
+//!   sets. Every mistake is a [`BuildError`] of [`Builder::build`]; a call fails with a
+//!   `tonic::Status`, the server's own wherever there is one.
+//! - Policies: [`Hedge`] (when a second copy may start), [`Retry`], [`BudgetPolicy`] (how many
+//!   further attempts in all), [`BreakerPolicy`], and opt in [`WinRate`] and [`Saturation`]. Plain
+//!   values with defaults and bounds.
+//! - For one request: [`RequestExt`] and [`Criticality`].
+//! - What happened: [`ResponseExt`] and [`CallLog`] for one call, [`Measured`] for the channel.
+//!
+//! The options of a `.proto` that go beyond `idempotency_level` are in `hedge/v1/hedge.proto`,
+//! which the crate `tonic-hedge-build` resolves and keeps intact.
+//!
+//! # Crate features
+//!
+//! - `telemetry` (on by default): spans through the OpenTelemetry API. No SDK comes with it, and
+//!   without a tracer provider nothing is recorded.
+//! - `serde`: what [`HedgedChannel::measured`] returns can be serialized.
+//! - `quantiles`: the CKMS summary of the crate `quantiles` as a second `Estimator`.
+//!
+//! Features only add. `__proto` is for this crate's own tests.
+//!
+//! # What is not supported
+//!
+//! - Hedging a call that streams, in either direction: it passes as it is, with one attempt.
+//! - Hedging a method that no descriptor set knows: there is no list of methods beside the
+//!   `.proto`.
+//! - Runtimes other than tokio.
 
 mod background;
 mod budget;
@@ -35,3 +94,8 @@ pub use tonic_hedge_engine::{
         WinRate,
     },
 };
+
+/// Compiles README.md's blocks.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,3 @@
+fn main() -> Result<(), tonic_hedge_build::Error> {
+    tonic_hedge_build::compile_protos("proto/search.proto")
+}

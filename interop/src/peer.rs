@@ -1,0 +1,137 @@
+//! One server of a peer: a child process that says on its output what it sees.
+
+use std::{error::Error, path::Path, process::Stdio, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    sync::Notify,
+};
+
+/// A virtual machine that starts cold on a busy machine needs seconds.
+const START: Duration = Duration::from_secs(60);
+
+/// How long an event may take; only a failing case waits for it.
+const EVENT: Duration = Duration::from_secs(20);
+
+/// One server. It stops when it is dropped: its standard input closes, and it is killed.
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    pub(crate) port: u16,
+    seen: Arc<Seen>,
+    _input: ChildStdin,
+    _child: Child,
+}
+
+#[derive(Default)]
+struct Seen {
+    events: Mutex<Vec<Event>>,
+    changed: Notify,
+}
+
+/// What a server saw of one call.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    /// `arrived`, `finished` or `cancelled`.
+    pub(crate) kind: String,
+    /// The request's id.
+    pub(crate) id: String,
+    /// `grpc-previous-rpc-attempts`; `None` without the header. Of an arrival, as all below.
+    pub(crate) previous_attempts: Option<u64>,
+    /// What was left of the deadline.
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl Peer {
+    pub(crate) async fn start(
+        name: &'static str,
+        command: &[String],
+        descriptors: &Path,
+    ) -> Result<Self, Box<dyn Error>> {
+        let (program, arguments) = command.split_first().ok_or("no command")?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .arg(name)
+            .env("INTEROP_DESCRIPTORS", descriptors)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let input = child.stdin.take().ok_or("no input")?;
+        let output = child.stdout.take().ok_or("no output")?;
+        let mut lines = BufReader::new(output).lines();
+        let port = tokio::time::timeout(START, port(&mut lines))
+            .await
+            .map_err(|_| format!("replica {name} did not start"))??;
+        let seen = Arc::new(Seen::default());
+        tokio::spawn(listen(lines, Arc::clone(&seen)));
+        Ok(Self {
+            name,
+            port,
+            seen,
+            _input: input,
+            _child: child,
+        })
+    }
+
+    /// What it saw of the call `id` so far.
+    pub(crate) fn events(&self, kind: &str, id: &str) -> Vec<Event> {
+        let events = self.seen.events.lock();
+        let of_call = events.iter().filter(|e| e.kind == kind && e.id == id);
+        of_call.cloned().collect()
+    }
+
+    /// Waits until it has seen `kind` of the call `id`.
+    pub(crate) async fn event(&self, kind: &str, id: &str) -> Result<Event, Box<dyn Error>> {
+        let wait = async {
+            loop {
+                let changed = self.seen.changed.notified();
+                tokio::pin!(changed);
+                // Before the look, or an event between the look and the wait would be missed.
+                changed.as_mut().enable();
+                if let Some(event) = self.events(kind, id).pop() {
+                    return event;
+                }
+                changed.await;
+            }
+        };
+        tokio::time::timeout(EVENT, wait)
+            .await
+            .map_err(|_| format!("replica {} saw no {kind} of {id}", self.name).into())
+    }
+}
+
+/// Reads up to the line that says where the server listens.
+async fn port(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<u16, Box<dyn Error>> {
+    while let Some(line) = lines.next_line().await? {
+        let value: Value = serde_json::from_str(&line).unwrap_or_default();
+        if value["event"] == "ready" {
+            let port = value["port"].as_u64().ok_or("no port")?;
+            return Ok(port.try_into()?);
+        }
+    }
+    Err("the server ended before it was ready".into())
+}
+
+async fn listen(mut lines: Lines<BufReader<ChildStdout>>, seen: Arc<Seen>) {
+    while let Ok(Some(line)) = lines.next_line().await {
+        let value: Value = match serde_json::from_str(&line) {
+            Ok(value) => value,
+            // Not an event: what a runtime prints for its user.
+            Err(_) => {
+                eprintln!("{line}");
+                continue;
+            }
+        };
+        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+        seen.events.lock().push(Event {
+            kind: text("event"),
+            id: text("id"),
+            previous_attempts: value["previous_attempts"].as_u64(),
+            timeout: value["timeout_ms"].as_u64().map(Duration::from_millis),
+        });
+        seen.changed.notify_waiters();
+    }
+}
