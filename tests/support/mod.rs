@@ -3,7 +3,13 @@
 //! Nothing here sleeps to wait for something: a script holds its answer until the test
 //! releases it ([`Latch`]), and a test waits for an event ([`Seen::until`]).
 
-#![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
+#![allow(
+    dead_code,
+    unused_imports,
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used
+)]
 
 use std::{
     future::Future,
@@ -21,10 +27,17 @@ use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap, transport::Server};
 
+mod fleet;
+pub mod proxy;
+pub mod wire;
+
 pub mod probe {
     tonic::include_proto!("hedge.testing.v1");
 }
 
+pub use fleet::{Fleet, connected, settled, until};
+
+use self::wire::{Rewrite, unchanged};
 pub use probe::{
     ProbeReply, ProbeRequest,
     probe_client::ProbeClient,
@@ -52,8 +65,14 @@ impl Arrival {
             replica: self.replica.clone(),
             id: self.request.id.clone(),
             payload: vec![7; self.request.response_bytes as usize],
-            ..ProbeReply::default()
+            previous_attempts: self.previous(),
         }))
+    }
+
+    /// Attempts of its call before it: 0 is the original.
+    pub fn previous(&self) -> u32 {
+        let value = self.metadata.get("grpc-previous-rpc-attempts");
+        value.map_or(0, |value| value.to_str().unwrap().parse().unwrap())
     }
 }
 
@@ -73,6 +92,13 @@ pub struct Seen {
 impl Seen {
     pub fn arrivals(&self) -> Vec<Arrival> {
         self.arrivals.lock().clone()
+    }
+
+    /// The attempts of one call.
+    pub fn of(&self, id: &str) -> Vec<Arrival> {
+        let mut arrivals = self.arrivals();
+        arrivals.retain(|arrival| arrival.request.id == id);
+        arrivals
     }
 
     /// Calls that reached the handler.
@@ -177,13 +203,27 @@ impl Replica {
     }
 
     /// On a listener, and with a server, of the test's own.
-    pub fn serve<F, R>(name: &str, listener: TcpListener, mut server: Server, script: F) -> Self
+    pub fn serve<F, R>(name: &str, listener: TcpListener, server: Server, script: F) -> Self
+    where
+        F: Fn(Arrival) -> R + Send + Sync + 'static,
+        R: Future<Output = Answer> + Send + 'static,
+    {
+        Self::serve_seen(name, listener, server, Arc::default(), unchanged(), script)
+    }
+
+    fn serve_seen<F, R>(
+        name: &str,
+        listener: TcpListener,
+        mut server: Server,
+        seen: Arc<Seen>,
+        rewrite: Rewrite,
+        script: F,
+    ) -> Self
     where
         F: Fn(Arrival) -> R + Send + Sync + 'static,
         R: Future<Output = Answer> + Send + 'static,
     {
         let addr = listener.local_addr().unwrap();
-        let seen = Arc::new(Seen::default());
         let service = Scripted {
             name: name.to_owned(),
             seen: Arc::clone(&seen),
@@ -194,6 +234,7 @@ impl Replica {
             .send_compressed(tonic::codec::CompressionEncoding::Gzip)
             .max_decoding_message_size(64 << 20)
             .max_encoding_message_size(64 << 20);
+        let service = wire::Rewriting::new(service, rewrite);
         let incoming = TcpListenerStream::new(listener);
         let server = tokio::spawn(async move {
             let served = server.add_service(service).serve_with_incoming(incoming);
