@@ -47,7 +47,7 @@ pub(super) struct Shared {
 /// What the source has said so far.
 #[derive(Default)]
 pub(super) struct Discovery {
-    /// Its first word is still to come.
+    /// Its first word, or the rest of what it is saying, is still to come.
     pub(super) pending: bool,
     /// Its last word was an error.
     pub(super) error: Option<Arc<str>>,
@@ -101,11 +101,9 @@ impl Shared {
         self.resolve.notify_one();
     }
 
-    fn discovered(&self, error: Option<Arc<str>>) {
-        *self.discovery.lock() = Discovery {
-            pending: false,
-            error,
-        };
+    /// The source has spoken; `pending` where it has more to say at once.
+    fn discovered(&self, error: Option<Arc<str>>, pending: bool) {
+        *self.discovery.lock() = Discovery { pending, error };
         self.changed.notify_waiters();
     }
 }
@@ -128,7 +126,7 @@ pub(super) async fn supervise(shared: Arc<Shared>) {
         Source::Stream(_) => follow_stream(&shared, &mut keepers).await,
         Source::Dns(endpoint, interval) => {
             let Some((host, port)) = server_of(endpoint.uri()) else {
-                shared.discovered(Some("the name has no host".into()));
+                shared.discovered(Some("the name has no host".into()), false);
                 return pending().await;
             };
             dns::follow(
@@ -141,13 +139,13 @@ pub(super) async fn supervise(shared: Arc<Shared>) {
                             .into_iter()
                             .map(|address| EndpointSpec::resolved((**endpoint).clone(), address));
                         keepers.become_these(specs.collect());
-                        shared.discovered(None);
+                        shared.discovered(None, false);
                     }
                     // The addresses that were known are better than none.
                     Err(error) => {
                         let error = format!("cannot resolve {host}: {error}");
                         tracing::debug!(%error);
-                        shared.discovered(Some(error.into()));
+                        shared.discovered(Some(error.into()), false);
                     }
                 },
             )
@@ -167,6 +165,8 @@ impl Drop for Running {
 async fn follow_stream(shared: &Shared, keepers: &mut Keepers) {
     loop {
         let (updates, ended) = next_batch(shared).await;
+        // A list that is empty where the batch was cut is no news yet.
+        let more = updates.len() == BATCH && !ended;
         let mut error = None;
         for update in updates {
             match update {
@@ -180,7 +180,7 @@ async fn follow_stream(shared: &Shared, keepers: &mut Keepers) {
         if let Some(error) = &error {
             tracing::debug!(%error, "discovery failed");
         }
-        shared.discovered(error);
+        shared.discovered(error, more);
         if ended {
             // The set stays as it is.
             return pending().await;
@@ -197,7 +197,8 @@ async fn next_batch(shared: &Shared) -> (Vec<Update>, bool) {
     tokio::task::yield_now().await;
     let mut updates = Vec::new();
     let mut ended = false;
-    poll_fn(|cx| {
+    // Its cooperative budget would make a tokio channel look empty in the middle of a list.
+    let take = poll_fn(|cx| {
         let Source::Stream(stream) = &shared.source else {
             return Poll::Pending;
         };
@@ -220,8 +221,8 @@ async fn next_batch(shared: &Shared) -> (Vec<Update>, bool) {
             }
         }
         Poll::Ready(())
-    })
-    .await;
+    });
+    tokio::task::unconstrained(take).await;
     (updates, ended)
 }
 
