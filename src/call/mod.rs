@@ -260,8 +260,10 @@ impl Call {
             Reply::Complete(complete) if complete.code != Code::Ok => {
                 let code = complete.code;
                 let head = complete.head.headers;
+                // tonic adds the head's metadata to a status that no message came before.
+                let bare = complete.data.is_empty();
                 let status = match complete.trailers {
-                    Some(trailers) => wire::status(code, trailers, Some(head)),
+                    Some(trailers) => wire::status(code, trailers, bare.then_some(head)),
                     None => wire::status(code, head, None),
                 };
                 Err(fail(host, at, status))
