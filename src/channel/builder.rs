@@ -445,5 +445,11 @@ fn parse(text: &str) -> Result<Endpoint, BuildError> {
     if endpoint.uri().host().is_none_or(str::is_empty) {
         return Err(why("has no host"));
     }
+    // A port that cannot be read would silently be the scheme's own.
+    let host = endpoint.uri().host().unwrap_or_default();
+    let authority = endpoint.uri().authority().map_or("", |it| it.as_str());
+    if endpoint.uri().port_u16().is_none() && !authority.ends_with(host) {
+        return Err(why("has a port that is not in [0, 65535]"));
+    }
     Ok(endpoint)
 }
