@@ -43,7 +43,7 @@ async fn ca1_dropped_before_threshold() {
     settled(&channel).await;
     assert_eq!(fleet.seen.calls(), 1);
     let measured = channel.measured();
-    assert_eq!((measured.budget, measured.resets), (100.0, 1));
+    assert_eq!((measured.budget, measured.resets), (Some(100.0), 1));
 }
 
 /// CA2: dropped with both running: both are reset, and nothing is counted as an outcome.
@@ -66,7 +66,7 @@ async fn ca2_dropped_with_both_running() {
     }
     settled(&channel).await;
     let measured = channel.measured();
-    let breaker = measured.breaker.unwrap();
+    let breaker = &measured.breakers[0];
     assert_eq!(breaker.state, BreakerState::Closed);
     assert_eq!(breaker.error_rate, None);
     assert_eq!(fleet.seen.finished(), 0);

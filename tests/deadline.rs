@@ -80,7 +80,7 @@ async fn dl3_already_past() {
     assert_eq!(fleet.seen.calls(), 0);
     let after = channel.measured();
     assert_eq!(after.budget, before.budget);
-    assert_eq!(after.breaker.unwrap().error_rate, None);
+    assert_eq!(after.breakers[0].error_rate, None);
 }
 
 /// DL4: it ends a call that still waits for a connection.
@@ -255,7 +255,7 @@ async fn case_7_threshold_beyond_the_deadline() {
     let status = client.get(within("1", timeout)).await.unwrap_err();
     assert_expired(&status, timeout);
     assert!(!CallLog::of_status(&status).unwrap().hedged());
-    assert_eq!(channel.measured().budget, 100.0);
+    assert_eq!(channel.measured().budget, Some(100.0));
 }
 
 /// A server's own DEADLINE_EXCEEDED is an answer, and passes with its text.
