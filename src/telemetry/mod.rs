@@ -33,6 +33,10 @@ pub(crate) use noop::{AttemptSpan, CallSpan, Telemetry};
 pub(crate) use spans::{CallSpan, Telemetry};
 
 /// What is known of an attempt when it starts.
+#[cfg_attr(
+    not(feature = "telemetry"),
+    expect(dead_code, reason = "told by the call path, which knows of no feature")
+)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttemptInfo<'a> {
     /// 0 is the original.
@@ -50,6 +54,10 @@ pub(crate) struct AttemptInfo<'a> {
 }
 
 /// How an attempt's span ends.
+#[cfg_attr(
+    not(feature = "telemetry"),
+    expect(dead_code, reason = "told by the call path, which knows of no feature")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptEnd {
     /// Its answer became the call's.

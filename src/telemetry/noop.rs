@@ -8,8 +8,9 @@ use tonic_hedge_engine::gate::{Reason, Report};
 
 use super::{AttemptEnd, AttemptInfo};
 
+/// No unit struct: its `default()` is called as the real one's.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Telemetry;
+pub(crate) struct Telemetry {}
 
 #[derive(Debug)]
 pub(crate) struct CallSpan;
