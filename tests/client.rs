@@ -326,7 +326,10 @@ fn rich(code: Code) -> Answer {
 }
 
 /// Everything of a status but its source, and but what names the moment.
-fn whole(status: &Status) -> (Code, String, Vec<u8>, Vec<(String, Vec<u8>)>) {
+/// Code, message, details, metadata.
+type Whole = (Code, String, Vec<u8>, Vec<(String, Vec<u8>)>);
+
+fn whole(status: &Status) -> Whole {
     (
         status.code(),
         status.message().to_owned(),
