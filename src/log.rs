@@ -72,14 +72,28 @@ pub enum AttemptOutcome {
     Detached,
 }
 
-/// Reads the call log of a response.
+/// Reads the call log of a call's result: of a response, of a status, or of the `Result` of both.
+///
+/// ```
+/// use tonic_hedge::ResponseExt as _;
+///
+/// fn count(result: &Result<tonic::Response<()>, tonic::Status>) -> (u32, u32) {
+///     (result.hedged().into(), result.hedge_won().into())
+/// }
+/// # assert_eq!(count(&Err(tonic::Status::unavailable(""))), (0, 0));
+/// ```
 pub trait ResponseExt {
-    /// The log of the call; `None` if the response came through no hedged channel.
+    /// The log of the call; `None` if the result came through no hedged channel.
     fn call_log(&self) -> Option<&CallLog>;
 
     /// Whether at least one hedge was started for the call.
     fn hedged(&self) -> bool {
         self.call_log().is_some_and(CallLog::hedged)
+    }
+
+    /// Whether the call's result is a hedge's.
+    fn hedge_won(&self) -> bool {
+        self.call_log().is_some_and(CallLog::hedge_won)
     }
 }
 
@@ -254,6 +268,21 @@ impl AttemptOutcome {
 impl<T> ResponseExt for Response<T> {
     fn call_log(&self) -> Option<&CallLog> {
         self.extensions().get()
+    }
+}
+
+impl ResponseExt for Status {
+    fn call_log(&self) -> Option<&CallLog> {
+        CallLog::of_status(self)
+    }
+}
+
+impl<T> ResponseExt for Result<Response<T>, Status> {
+    fn call_log(&self) -> Option<&CallLog> {
+        match self {
+            Ok(response) => response.call_log(),
+            Err(status) => status.call_log(),
+        }
     }
 }
 

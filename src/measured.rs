@@ -51,13 +51,24 @@ pub struct MethodMeasured {
     pub attempts: u64,
     /// Hedges started.
     pub hedges: u64,
-    /// Hedges whose answer became the call's.
+    /// Hedges whose OK became the call's. With the three that follow it is each hedge that has
+    /// ended, so all four add up to `hedges` while none is in flight.
     pub hedges_won: u64,
+    /// Hedges that another attempt's answer beat.
+    pub hedges_lost: u64,
+    /// Hedges that ended in an error, whether or not it became the call's.
+    pub hedges_failed: u64,
+    /// Hedges whose call passed its deadline or lost its caller.
+    pub hedges_abandoned: u64,
     /// Retries started.
     pub retries: u64,
     /// Transparent replacements of attempts that were never processed.
     pub replacements: u64,
-    /// Hedges kept back, by the first gate or hold that did not hold.
+    /// The share of would-be hedges that the win rate lets start; `None` where hedging has no
+    /// [`WinRate`](crate::WinRate).
+    pub win_rate_allowance: Option<f64>,
+    /// Hedges kept back, by the first gate or hold that did not hold: each that was due, and
+    /// each call that could never hedge.
     pub suppressed: Vec<(&'static str, u64)>,
 }
 
@@ -181,8 +192,12 @@ impl MethodMeasured {
             attempts: stats.attempts,
             hedges: stats.hedges,
             hedges_won: stats.hedges_won,
+            hedges_lost: stats.hedges_lost,
+            hedges_failed: stats.hedges_failed,
+            hedges_abandoned: stats.hedges_abandoned,
             retries: stats.retries,
             replacements: stats.replacements,
+            win_rate_allowance: method.win_rate().map(|meter| meter.allowance(now)),
             suppressed: stats
                 .suppressed
                 .into_iter()

@@ -39,3 +39,4 @@ pub mod gate;
 pub mod measure;
 pub mod policy;
 pub mod race;
+mod sync;

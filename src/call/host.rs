@@ -1,5 +1,8 @@
 //! The world of one race: where its attempts go, what they cost, and what is learnt of them.
 
+mod ask;
+mod hedges;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -7,12 +10,12 @@ use http::{Extensions, HeaderMap, HeaderValue, Request, Uri, Version};
 use smallvec::SmallVec;
 use tonic::{Code, body::Body};
 use tonic_hedge_engine::{
-    gate::{BreakerState, Gate, Hold, Reading, Reason, Report, Snapshot, Value},
     measure::Probe,
     policy::{Hedge, Target},
     race::{Answer, Ask, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Verdict},
 };
 
+use self::hedges::Unended;
 use super::{
     attempt::{Attempt, Finished, Held, Reply, Until},
     body::{Replay, Rewind},
@@ -25,9 +28,9 @@ use crate::{
     budget::Loan,
     channel::Shared,
     criticality::Criticality,
-    endpoint::{self, Endpoint, Picked, Purpose, Unavailable},
+    endpoint::{Endpoint, Picked, Purpose, Unavailable},
     log::{AttemptKind, AttemptOutcome, CallLogBuilder},
-    method::Method,
+    method::{HedgeEnd, Method},
     telemetry::{AttemptEnd, AttemptInfo, CallSpan},
 };
 
@@ -82,6 +85,8 @@ pub(crate) struct CallHost {
     /// The half-open breaker's one call.
     probe: Option<Probe>,
     threshold: Option<Duration>,
+    /// The hedges whose end is not counted yet; `None` before the first.
+    hedges: Option<Unended>,
     /// The launch whose answer ended the race.
     winner: Option<Launch>,
     /// Why the original found no endpoint.
@@ -129,6 +134,7 @@ impl CallHost {
             loan: None,
             probe,
             threshold: None,
+            hedges: None,
             winner: None,
             unplaced: None,
         }
@@ -272,104 +278,13 @@ impl CallHost {
         }
     }
 
-    fn snapshot(&self, clock: Duration) -> Snapshot {
-        let hedge = self.terms.hedge.as_deref();
-        Snapshot {
-            configured: hedge.is_some(),
-            repeatable: self.terms.repeatable,
-            breaker: self.method.circuit().map(|circuit| circuit.reading(clock)),
-            suppress_at: hedge.map_or(1.0, |hedge| hedge.suppress_at),
-            samples: self.method.samples(clock),
-            minimum_samples: hedge
-                .filter(|hedge| hedge.is_measured() && hedge.cold_start.is_none())
-                .map(|hedge| hedge.minimum_samples),
-            budget: self.shared.budget().balance(clock),
-            criticality: self.terms.criticality.name(),
-            sheddable: self.terms.criticality == Criticality::Sheddable,
+    /// The end of an attempt that stays one: a hedge, or what has replaced it.
+    fn hedge_ended(&mut self, launch: &Launch, end: HedgeEnd) {
+        if launch.kind == Kind::Hedge
+            && let Some(hedges) = &mut self.hedges
+        {
+            hedges.ended(end);
         }
-    }
-
-    /// What the gates say of a call that can never hedge, at its start.
-    pub(crate) fn report_at_start(&self) {
-        if self.span.is_recording() {
-            self.span.gates(&Report::of(&self.snapshot(self.started)));
-        }
-    }
-
-    fn ask_hedge(&mut self, now: Duration) -> Answer {
-        let clock = self.clock(now);
-        let mut report = Report::of(&self.snapshot(clock));
-        let endpoints = self.shared.endpoints();
-        let other = endpoints.has_ready(&self.tried, self.hedge_purpose());
-        let observed = match endpoints.is_opaque() {
-            // One channel that hides where its attempts go.
-            true => Value::from("unknown"),
-            false => Value::from(other),
-        };
-        report
-            .holds
-            .push((Hold::OtherEndpoint, Reading::new(other, observed, true)));
-        if let Some(lag) = self.shared.lag() {
-            let reading = lag.reading(clock);
-            let holds = !lag.is_saturated(clock);
-            let reading = Reading::new(holds, reading, lag.limit());
-            report.holds.insert(0, (Hold::Saturation, reading));
-        }
-        if let Some(meter) = self.method.win_rate() {
-            let allowance = meter.allowance(clock);
-            // A would-be hedge is one that all else lets start: it alone moves the remainder
-            // that is carried from call to call.
-            let holds = match report.reason() {
-                None => meter.allow(clock),
-                Some(_) => meter.would_allow(clock),
-            };
-            let reading = Reading::new(holds, allowance, 1.0);
-            report.holds.insert(0, (Hold::WinRate, reading));
-        }
-
-        // Spending comes last, when all else holds.
-        let mut reason = report.reason();
-        if reason.is_none() {
-            self.loan = self.shared.budget().try_withdraw(clock);
-        }
-        if reason.is_none() && self.loan.is_none() {
-            // Another call took the last token since the balance was read.
-            reason = Some(Reason::Gate(Gate::Budget));
-            let balance = self.shared.budget().balance(clock);
-            report.gates[Gate::Budget.number() as usize - 1] = Reading::new(false, balance, 1.0);
-        }
-        self.span.gates(&report);
-        match reason {
-            None => Answer::Granted(Duration::ZERO),
-            Some(reason) => {
-                self.method.stats().suppressed(reason);
-                self.span.suppressed(reason, self.threshold);
-                tracing::debug!(
-                    method = self.method.name(),
-                    gate = reason.name(),
-                    "hedge suppressed"
-                );
-                Answer::Held
-            }
-        }
-    }
-
-    fn ask_retry(&mut self, now: Duration, backoff: Option<u32>) -> Answer {
-        let clock = self.clock(now);
-        let closed = self
-            .method
-            .circuit()
-            .is_none_or(|circuit| circuit.reading(clock).state == BreakerState::Closed);
-        if closed {
-            self.loan = self.shared.budget().try_withdraw(clock);
-        }
-        if self.loan.is_none() {
-            return Answer::Held;
-        }
-        let wait = backoff.map_or(Duration::ZERO, |step| {
-            self.method.retry().backoff(step, endpoint::fraction())
-        });
-        Answer::Granted(wait)
     }
 }
 
@@ -416,6 +331,8 @@ impl Host for CallHost {
         self.method.stats().launched(kind);
         if kind == AttemptKind::Hedge {
             self.span.started(self.threshold, launch.id);
+            let hedges = || Unended::new(Arc::clone(&self.method));
+            self.hedges.get_or_insert_with(hedges).started();
             if let Some(meter) = self.method.win_rate() {
                 meter.started(self.clock(now));
             }
@@ -424,9 +341,13 @@ impl Host for CallHost {
         self.tried.push(endpoint);
         let held = Held { ticket, span };
         let left = self.time_left(now);
+        let hedge_after = self.hedge_after(now);
+        if kind == AttemptKind::Original && hedge_after.is_none() {
+            self.report_no_threshold(now);
+        }
         Some(Launched {
             attempt: Attempt::new(channel, request, held, self.terms.until, left),
-            hedge_after: self.hedge_after(now),
+            hedge_after,
         })
     }
 
@@ -445,6 +366,7 @@ impl Host for CallHost {
                 self.winner = Some(*launch);
                 self.log
                     .ended(launch.id, AttemptOutcome::Won(Code::Ok), now);
+                self.hedge_ended(launch, HedgeEnd::Won);
                 Verdict::Answer
             }
             Reply::Complete(complete) => {
@@ -452,6 +374,11 @@ impl Host for CallHost {
                 let headers = complete.status_headers();
                 let verdict = self.judge_status(now, launch, held, code, headers);
                 self.ended(now, launch, held, code, verdict == Verdict::Answer);
+                let end = match code {
+                    Code::Ok => HedgeEnd::Won,
+                    _ => HedgeEnd::Failed,
+                };
+                self.hedge_ended(launch, end);
                 verdict
             }
             Reply::Fault(fault) => {
@@ -476,6 +403,7 @@ impl Host for CallHost {
                 }
                 held.ticket.failed();
                 self.record(code);
+                self.hedge_ended(launch, HedgeEnd::Failed);
                 tracing::info!(
                     method = self.method.name(),
                     endpoint = %held.ticket.endpoint().name(),
@@ -500,7 +428,13 @@ impl Host for CallHost {
         }
         if why == Gone::Deadline {
             self.record(Code::DeadlineExceeded);
+            self.report_deadline(now, &launch, elapsed);
         }
+        let end = match why {
+            Gone::Lost => HedgeEnd::Lost,
+            Gone::Deadline | Gone::CallerGone => HedgeEnd::Abandoned,
+        };
+        self.hedge_ended(&launch, end);
         let disposed = loser::dispose(rest, held, left);
         let outcome = match disposed {
             Disposed::Reset => AttemptOutcome::Discarded,

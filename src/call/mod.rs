@@ -306,7 +306,6 @@ impl Call {
         } = host.into_end();
         if let Some((id, threshold)) = hedge_won {
             span.won(threshold, id);
-            self.method.stats().won();
             if let Some(meter) = self.method.win_rate() {
                 meter.won(self.shared.now());
             }

@@ -6,5 +6,5 @@ mod table;
 
 pub use state::Estimator;
 pub(crate) use state::{Defaults, Method};
-pub(crate) use stats::Stats;
+pub(crate) use stats::{HedgeEnd, Stats};
 pub(crate) use table::{MethodTable, key};

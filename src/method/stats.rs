@@ -13,10 +13,23 @@ pub(crate) struct Stats {
     calls: AtomicU64,
     attempts: AtomicU64,
     hedges: AtomicU64,
-    hedges_won: AtomicU64,
+    hedges_ended: [AtomicU64; 4],
     retries: AtomicU64,
     replacements: AtomicU64,
     suppressed: [AtomicU64; REASONS.len()],
+}
+
+/// How a hedge ended. Each that started ends in one of these ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HedgeEnd {
+    /// Its OK became the call's.
+    Won,
+    /// Another attempt's answer came first.
+    Lost,
+    /// In an error of its own, whether or not that became the call's.
+    Failed,
+    /// The call's deadline passed, or its caller went away.
+    Abandoned,
 }
 
 /// Every reason to keep a hedge back, in the order of reports.
@@ -43,6 +56,9 @@ pub(crate) struct StatsReading {
     pub(crate) attempts: u64,
     pub(crate) hedges: u64,
     pub(crate) hedges_won: u64,
+    pub(crate) hedges_lost: u64,
+    pub(crate) hedges_failed: u64,
+    pub(crate) hedges_abandoned: u64,
     pub(crate) retries: u64,
     pub(crate) replacements: u64,
     /// Only the reasons that occurred.
@@ -65,8 +81,8 @@ impl Stats {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn won(&self) {
-        self.hedges_won.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn hedge_ended(&self, end: HedgeEnd) {
+        self.hedges_ended[end as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn suppressed(&self, reason: Reason) {
@@ -78,11 +94,15 @@ impl Stats {
 
     pub(crate) fn reading(&self) -> StatsReading {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let ended = |end: HedgeEnd| read(&self.hedges_ended[end as usize]);
         StatsReading {
             calls: read(&self.calls),
             attempts: read(&self.attempts),
             hedges: read(&self.hedges),
-            hedges_won: read(&self.hedges_won),
+            hedges_won: ended(HedgeEnd::Won),
+            hedges_lost: ended(HedgeEnd::Lost),
+            hedges_failed: ended(HedgeEnd::Failed),
+            hedges_abandoned: ended(HedgeEnd::Abandoned),
             retries: read(&self.retries),
             replacements: read(&self.replacements),
             suppressed: REASONS

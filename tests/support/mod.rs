@@ -278,6 +278,19 @@ impl Drop for Replica {
     }
 }
 
+/// A replica's service, for a server of the test's own.
+pub fn scripted<F, R>(name: &str, seen: Arc<Seen>, script: F) -> ProbeServer<impl Probe>
+where
+    F: Fn(Arrival) -> R + Send + Sync + 'static,
+    R: Future<Output = Answer> + Send + 'static,
+{
+    ProbeServer::new(Scripted {
+        name: name.to_owned(),
+        seen,
+        script: Arc::new(move |arrival| Box::pin(script(arrival))),
+    })
+}
+
 struct Scripted {
     name: String,
     seen: Arc<Seen>,

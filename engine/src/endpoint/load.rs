@@ -4,10 +4,9 @@
 //! replaces it, a sample below it pulls it down as far as the time since the last one allows.
 //! It forgets while the endpoint idles, so that an endpoint that was slow once is asked again.
 
-use std::{
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
+
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The load of one endpoint, shared by all calls.
 ///
@@ -210,3 +209,32 @@ impl Known {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::{sync::Arc, thread};
+
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1);
+
+    /// Whatever meets, those in flight are counted in and out, and the worst news stays.
+    #[test]
+    fn each_start_has_one_end() {
+        loom::model(|| {
+            let load = Arc::new(Load::new());
+            let other = Arc::clone(&load);
+            let other = thread::spawn(move || {
+                other.started(NOW);
+                other.discarded(NOW, Duration::from_millis(64));
+            });
+            load.started(NOW);
+            assert!((1..=2).contains(&load.in_flight()));
+            load.finished(NOW, Duration::from_millis(8));
+            other.join().unwrap();
+            assert_eq!(load.in_flight(), 0);
+            let latency = load.latency(NOW).unwrap();
+            assert!(latency > Duration::from_millis(63), "{latency:?}");
+        });
+    }
+}

@@ -1,19 +1,15 @@
 //! Whether a dependency works at all: closed, open, or half-open with one probe.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
-    time::Duration,
-};
-
-use parking_lot::Mutex;
+use std::time::Duration;
 
 use super::counts::{Counts, Tally};
 use crate::{
     gate::{BreakerReading, BreakerState},
     policy::{BreakerPolicy, PolicyError},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
 };
 
 /// History of the baseline: long enough that an incident does not soon look normal.
@@ -334,5 +330,120 @@ impl Shared {
             ..
         } = self.policy;
         usual.rate().unwrap_or(0.0).clamp(floor, failure_ratio)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::thread;
+
+    use super::*;
+
+    const OPEN: Option<BreakerState> = Some(BreakerState::Open);
+    const COOL: Duration = Duration::from_secs(5);
+
+    fn breaker(consecutive: u32) -> Breaker {
+        Breaker::new(&BreakerPolicy::default().consecutive(consecutive)).unwrap()
+    }
+
+    fn opened(consecutive: u32) -> Breaker {
+        let breaker = breaker(consecutive);
+        for _ in 1..consecutive {
+            assert_eq!(breaker.record(Duration::ZERO, true), None);
+        }
+        assert_eq!(breaker.record(Duration::ZERO, true), OPEN);
+        breaker
+    }
+
+    fn probe(admission: Admission) -> Option<Probe> {
+        match admission {
+            Admission::Probe { probe, .. } => Some(probe),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn br1_opens_once() {
+        loom::model(|| {
+            let breaker = breaker(2);
+            let fail = |breaker: Breaker| move || breaker.record(Duration::ZERO, true);
+            let other = thread::spawn(fail(breaker.clone()));
+            let third = thread::spawn(fail(breaker.clone()));
+            let changes = [breaker.record(Duration::ZERO, true), other.join().unwrap()];
+            let third = third.join().unwrap();
+            let opened = changes
+                .iter()
+                .chain([&third])
+                .filter(|it| **it == OPEN)
+                .count();
+            assert_eq!(opened, 1);
+            assert_eq!(breaker.reading(Duration::ZERO).state, BreakerState::Open);
+        });
+    }
+
+    #[test]
+    fn br3_one_probe() {
+        loom::model(|| {
+            let breaker = opened(1);
+            let ask = |breaker: Breaker| thread::spawn(move || breaker.admit(COOL));
+            let (one, two) = (ask(breaker.clone()), ask(breaker.clone()));
+            // Held until all have asked: nobody gives the place back before.
+            let all = [
+                breaker.admit(COOL),
+                one.join().unwrap(),
+                two.join().unwrap(),
+            ];
+            let changes = all.iter().filter(|it| {
+                matches!(it, Admission::Probe { change, .. } if *change == Some(BreakerState::HalfOpen))
+            });
+            assert_eq!(changes.count(), 1);
+            assert_eq!(all.into_iter().filter_map(probe).count(), 1);
+        });
+    }
+
+    /// Who is admitted after the probe's success finds what opened the breaker forgotten.
+    #[test]
+    fn closed_again_it_starts_anew() {
+        loom::model(|| {
+            let breaker = opened(2);
+            let probe = probe(breaker.admit(COOL)).unwrap();
+            let other = breaker.clone();
+            let other = thread::spawn(move || match other.admit(COOL) {
+                Admission::Closed => other.record(COOL, true),
+                _ => None,
+            });
+            assert_eq!(probe.success(COOL), Some(BreakerState::Closed));
+            assert_eq!(other.join().unwrap(), None, "one failure after the success");
+            assert_eq!(breaker.reading(COOL).state, BreakerState::Closed);
+        });
+    }
+
+    /// A dropped probe's place is another's, once.
+    #[test]
+    fn br5_a_dropped_probe_gives_its_place_back() {
+        loom::model(|| {
+            let breaker = opened(1);
+            let dropped = probe(breaker.admit(COOL)).unwrap();
+            let other = breaker.clone();
+            let other = thread::spawn(move || probe(other.admit(COOL)));
+            drop(dropped);
+            let other = other.join().unwrap();
+            let mine = probe(breaker.admit(COOL));
+            assert!(other.is_some() != mine.is_some());
+        });
+    }
+
+    /// Of two probes, the second let in since the first hung, one decides.
+    #[test]
+    fn two_probes_decide_once() {
+        loom::model(|| {
+            let breaker = opened(1);
+            let slow = probe(breaker.admit(COOL)).unwrap();
+            let second = probe(breaker.admit(COOL + COOL)).unwrap();
+            let later = COOL + COOL;
+            let other = thread::spawn(move || slow.success(later));
+            let changes = [second.failure(later), other.join().unwrap()];
+            assert_eq!(changes.iter().flatten().count(), 1, "{changes:?}");
+        });
     }
 }

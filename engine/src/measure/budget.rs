@@ -1,19 +1,14 @@
 //! The token bucket that retries and hedges share.
 
-#[cfg(not(all(test, loom)))]
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
 use std::time::Duration;
 
-#[cfg(all(test, loom))]
-use loom::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use crate::{
+    policy::{BudgetPolicy, PolicyError},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
-
-use crate::policy::{BudgetPolicy, PolicyError};
 
 /// One token, in the unit of the balance: ratios are exact to six decimals.
 const TOKEN: u64 = 1_000_000;
@@ -165,7 +160,6 @@ fn millionths(tokens: f64) -> u64 {
 mod loom_tests {
     use super::*;
 
-    /// `RUSTFLAGS="--cfg loom" cargo test -p tonic-hedge-engine --lib loom`
     #[test]
     fn bu4_no_interleaving_overdraws() {
         loom::model(|| {

@@ -1,0 +1,173 @@
+//! What the gates and holds say of a call's further attempts, and what is told of it.
+
+use std::time::Duration;
+
+use tonic_hedge_engine::{
+    gate::{BreakerState, Gate, Hold, Reading, Reason, Report, Snapshot, Value},
+    race::{Answer, Kind, Launch},
+};
+
+use super::CallHost;
+use crate::{criticality::Criticality, endpoint};
+
+impl CallHost {
+    fn snapshot(&self, clock: Duration) -> Snapshot {
+        let hedge = self.terms.hedge.as_deref();
+        Snapshot {
+            configured: hedge.is_some(),
+            repeatable: self.terms.repeatable,
+            breaker: self.method.circuit().map(|circuit| circuit.reading(clock)),
+            suppress_at: hedge.map_or(1.0, |hedge| hedge.suppress_at),
+            samples: self.method.samples(clock),
+            minimum_samples: hedge
+                .filter(|hedge| hedge.is_measured() && hedge.cold_start.is_none())
+                .map(|hedge| hedge.minimum_samples),
+            budget: self.shared.budget().balance(clock),
+            criticality: self.terms.criticality.name(),
+            sheddable: self.terms.criticality == Criticality::Sheddable,
+        }
+    }
+
+    /// Whether the race asks for hedges at all.
+    fn may_hedge(&self) -> bool {
+        self.terms.hedge.is_some()
+            && self.terms.repeatable.is_ok()
+            && self.method.max_attempts() > 1
+    }
+
+    /// What the gates say of a call that can never hedge, at its start.
+    pub(in crate::call) fn report_at_start(&self) {
+        // The first two need no measurement, and are what nearly all such calls fail at.
+        let first = match (&self.terms.hedge, self.terms.repeatable) {
+            (None, _) => Some(Gate::HedgeConfigured),
+            (_, Err(_)) => Some(Gate::Repeatable),
+            _ => None,
+        };
+        if let Some(gate) = first
+            && !self.span.is_recording()
+        {
+            return self.suppressed(Reason::Gate(gate));
+        }
+        let mut report = Report::of(&self.snapshot(self.started));
+        if first.is_none() {
+            let most = u64::from(self.method.max_attempts());
+            let reading = Reading::new(most > 1, 1_u64, most);
+            report.holds.push((Hold::MaxAttempts, reading));
+        }
+        self.held(&report);
+    }
+
+    /// A hedge of this call is never due: no threshold without samples.
+    pub(super) fn report_no_threshold(&self, now: Duration) {
+        let measured = self.terms.hedge.as_ref().is_some_and(|it| it.is_measured());
+        if measured && self.may_hedge() {
+            self.held(&Report::of(&self.snapshot(self.clock(now))));
+        }
+    }
+
+    /// The deadline came before the hedge was due.
+    pub(super) fn report_deadline(&self, now: Duration, launch: &Launch, elapsed: Duration) {
+        let launched = now.saturating_sub(elapsed);
+        let (Some(threshold), Some(left)) = (self.threshold, self.time_left(launched)) else {
+            return;
+        };
+        if launch.kind == Kind::Original && left <= threshold && self.may_hedge() {
+            let mut report = Report::of(&self.snapshot(self.clock(now)));
+            let reading = Reading::new(false, left, threshold);
+            report.holds.push((Hold::Deadline, reading));
+            self.held(&report);
+        }
+    }
+
+    /// Tells what the gates said, and what kept the hedge back, if anything did.
+    fn held(&self, report: &Report) {
+        self.span.gates(report);
+        if let Some(reason) = report.reason() {
+            self.suppressed(reason);
+        }
+    }
+
+    fn suppressed(&self, reason: Reason) {
+        self.method.stats().suppressed(reason);
+        self.span.suppressed(reason, self.threshold);
+    }
+
+    pub(super) fn ask_hedge(&mut self, now: Duration) -> Answer {
+        let clock = self.clock(now);
+        self.loan = None;
+        let mut report = Report::of(&self.snapshot(clock));
+        let endpoints = self.shared.endpoints();
+        let other = endpoints.has_ready(&self.tried, self.hedge_purpose());
+        let observed = match endpoints.is_opaque() {
+            // One channel that hides where its attempts go.
+            true => Value::from("unknown"),
+            false => Value::from(other),
+        };
+        report
+            .holds
+            .push((Hold::OtherEndpoint, Reading::new(other, observed, true)));
+        if let Some(lag) = self.shared.lag() {
+            let reading = lag.reading(clock);
+            let holds = !lag.is_saturated(clock);
+            let reading = Reading::new(holds, reading, lag.limit());
+            report.holds.insert(0, (Hold::Saturation, reading));
+        }
+        if let Some(meter) = self.method.win_rate() {
+            let allowance = meter.allowance(clock);
+            // A would-be hedge is one that all else lets start: it alone moves the remainder
+            // that is carried from call to call.
+            let holds = match report.reason() {
+                None => meter.allow(clock),
+                Some(_) => meter.would_allow(clock),
+            };
+            let reading = Reading::new(holds, allowance, 1.0);
+            report.holds.insert(0, (Hold::WinRate, reading));
+        }
+
+        // Spending comes last, when all else holds.
+        let mut reason = report.reason();
+        if reason.is_none() {
+            self.loan = self.shared.budget().try_withdraw(clock);
+        }
+        if reason.is_none() && self.loan.is_none() {
+            // Another call took the last token since the balance was read.
+            reason = Some(Reason::Gate(Gate::Budget));
+            let balance = self.shared.budget().balance(clock);
+            report.gates[Gate::Budget.number() as usize - 1] = Reading::new(false, balance, 1.0);
+        }
+        self.span.gates(&report);
+        match reason {
+            None => Answer::Granted(Duration::ZERO),
+            Some(reason) => {
+                self.suppressed(reason);
+                tracing::debug!(
+                    method = self.method.name(),
+                    gate = reason.name(),
+                    "hedge suppressed"
+                );
+                Answer::Held
+            }
+        }
+    }
+
+    pub(super) fn ask_retry(&mut self, now: Duration, backoff: Option<u32>) -> Answer {
+        let clock = self.clock(now);
+        // The token of an attempt that was not sent, nor replaced, goes back: else it would
+        // stand for a yes below.
+        self.loan = None;
+        let closed = self
+            .method
+            .circuit()
+            .is_none_or(|circuit| circuit.reading(clock).state == BreakerState::Closed);
+        if closed {
+            self.loan = self.shared.budget().try_withdraw(clock);
+        }
+        if self.loan.is_none() {
+            return Answer::Held;
+        }
+        let wait = backoff.map_or(Duration::ZERO, |step| {
+            self.method.retry().backoff(step, endpoint::fraction())
+        });
+        Answer::Granted(wait)
+    }
+}
