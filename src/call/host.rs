@@ -52,6 +52,16 @@ pub(crate) enum Source {
 }
 
 /// A call's own view of what applies to it.
+impl Source {
+    /// Bytes that an attempt in flight keeps.
+    fn kept(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Passing(rewind) => rewind.kept(),
+        }
+    }
+}
+
 pub(crate) struct Terms {
     /// The hedging policy, if one applies.
     pub(crate) hedge: Option<Arc<Hedge>>,
@@ -501,7 +511,7 @@ impl Host for CallHost {
         if why == Gone::Deadline {
             self.record(Code::DeadlineExceeded);
         }
-        let disposed = loser::dispose(rest, held, left);
+        let disposed = loser::dispose(rest, held, self.prototype.body.kept(), left);
         let outcome = match disposed {
             Disposed::Reset => AttemptOutcome::Discarded,
             Disposed::Detached => AttemptOutcome::Detached,

@@ -46,7 +46,7 @@ pub(crate) struct Endpoint {
     locality: Option<Arc<str>>,
     load: Load,
     ration: ResetRation,
-    /// Attempts that run out here with nobody waiting.
+    /// Bytes kept for attempts that run out here with nobody waiting.
     detached: AtomicU32,
     route: Route,
     /// The current connection. Written by the keeper alone.
@@ -136,7 +136,7 @@ impl Endpoint {
         self.ration.try_reset(now)
     }
 
-    /// The attempts that run out here with nobody waiting.
+    /// The bytes kept for attempts that run out here with nobody waiting.
     pub(crate) fn detached(&self) -> &AtomicU32 {
         &self.detached
     }
