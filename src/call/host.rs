@@ -466,7 +466,6 @@ impl Host for CallHost {
             }
             Reply::Fault(fault) => {
                 let code = fault.status.code();
-                self.ended(now, launch, held, code, false);
                 let endpoint = held.ticket.endpoint();
                 if fault.unreachable {
                     let endpoints = self.shared.endpoints();
@@ -484,7 +483,17 @@ impl Host for CallHost {
                     held.ticket.released();
                     return Verdict::Unsent(unsent);
                 }
-                held.ticket.failed();
+                let verdict = match fault.gateway {
+                    // Judged like a server's status: a 404 would only be repeated.
+                    true => classify::status(code, &HeaderMap::new(), self.method.retryable()),
+                    false => Verdict::Failure(Pushback::None),
+                };
+                self.ended(now, launch, held, code, verdict == Verdict::Answer);
+                if fault.gateway && !classify::breaks(code) {
+                    held.ticket.answered();
+                } else {
+                    held.ticket.failed();
+                }
                 self.record(code);
                 tracing::info!(
                     method = self.method.name(),
@@ -514,6 +523,7 @@ impl Host for CallHost {
         let disposed = loser::dispose(rest, held, self.prototype.body.kept(), left);
         let outcome = match disposed {
             Disposed::Reset => AttemptOutcome::Discarded,
+                    self.ended(now, launch, held, code, false);
             Disposed::Detached => AttemptOutcome::Detached,
         };
         self.log.ended(launch.id, outcome, now);
