@@ -174,7 +174,7 @@ impl Attempt {
                         Ok(response) => response,
                         Err(error) => return self.fault(ticket, Fault::of(error.into())),
                     };
-                    ticket.endpoint().answered();
+                    ticket.heard();
                     let (mut head, body) = response.into_parts();
                     wire::sanitize(&mut head.headers);
                     if let Some(code) = wire::code(&head.headers) {

@@ -60,12 +60,12 @@ pub(crate) fn dispose(
     if let Rest::Nothing = rest {
         return Disposed::Reset;
     }
-    let shared = held.ticket.shared();
-    let endpoint = held.ticket.endpoint();
-    let granted = endpoint.try_reset(shared.now());
-    // What has no time left is reset in any case, by tonic's own timer if not here.
-    if granted || time_left == Some(Duration::ZERO) {
-        shared.counters().reset();
+    if held.ticket.try_reset() {
+        return Disposed::Reset;
+    }
+    // tonic's own timer resets what has no time left, if nothing here does.
+    if time_left == Some(Duration::ZERO) {
+        held.ticket.cut();
         return Disposed::Reset;
     }
     // Outside a runtime nothing can run on: a drop at shutdown.
@@ -75,11 +75,11 @@ pub(crate) fn dispose(
     let kept = u32::try_from(bytes)
         .unwrap_or(u32::MAX)
         .saturating_add(KEPT);
-    if !enter(endpoint.detached(), kept) {
-        shared.counters().reset();
+    if !enter(held.ticket.endpoint().detached(), kept) {
+        held.ticket.cut();
         return Disposed::Reset;
     }
-    shared.counters().detached();
+    held.ticket.shared().counters().detached();
     let limit = time_left.unwrap_or(LONGEST).min(LONGEST);
     let Held { ticket, mut span } = held;
     // To its call it is over.
@@ -87,17 +87,10 @@ pub(crate) fn dispose(
     let mut drain = Drain { ticket, kept };
     runtime.spawn(async move {
         if tokio::time::timeout(limit, drain.run(rest)).await.is_err() {
-            cut(&drain.ticket);
+            drain.ticket.cut();
         }
     });
     Disposed::Detached
-}
-
-/// A stream is reset that cannot wait for the ration: its time is over. It counts all the same.
-pub(crate) fn cut(ticket: &Ticket) {
-    let shared = ticket.shared();
-    ticket.endpoint().try_reset(shared.now());
-    shared.counters().reset();
 }
 
 /// Counts `kept` bytes in, unless the endpoint has its most. One step, so that the cap holds.
@@ -123,13 +116,10 @@ impl Drain {
             Rest::Body(body) => body,
             Rest::Head(response) => match response.await {
                 Ok(response) => {
-                    let endpoint = self.ticket.endpoint();
-                    endpoint.answered();
+                    self.ticket.heard();
                     // It was accepted, so that a reset hurts nobody now, and spares the rest:
                     // not least the window that an unread request would go on blocking.
-                    let shared = self.ticket.shared();
-                    if endpoint.try_reset(shared.now()) {
-                        shared.counters().reset();
+                    if self.ticket.try_reset() {
                         return;
                     }
                     response.into_body()
@@ -137,7 +127,7 @@ impl Drain {
                 Err(error) => {
                     // tonic's timer reset it, a moment before ours would have.
                     if Fault::of(error.into()).timed_out {
-                        cut(&self.ticket);
+                        self.ticket.cut();
                     }
                     return;
                 }
@@ -146,7 +136,7 @@ impl Drain {
         match read_out(body).await {
             End::Trailers => self.ticket.answered(),
             End::Error => {}
-            End::TooLong => cut(&self.ticket),
+            End::TooLong => self.ticket.cut(),
         }
     }
 }

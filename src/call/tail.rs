@@ -115,7 +115,7 @@ impl http_body::Body for Tail {
                     return Poll::Pending;
                 }
                 if let Some(open) = &self.open {
-                    loser::cut(&open.held.ticket);
+                    open.held.ticket.cut();
                 }
                 self.end(Code::DeadlineExceeded);
                 self.rest = Body::empty();
@@ -131,7 +131,7 @@ impl http_body::Body for Tail {
                 }
                 Err(data) => {
                     if let Some(open) = &self.open {
-                        open.held.ticket.endpoint().answered();
+                        open.held.ticket.heard();
                     }
                     Some(Ok(data))
                 }

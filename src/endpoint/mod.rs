@@ -131,9 +131,9 @@ impl Endpoint {
         &self.load
     }
 
-    /// Takes one of the resets that it may be sent.
-    pub(crate) fn try_reset(&self, now: Duration) -> bool {
-        self.ration.try_reset(now)
+    /// How many resets it may be sent.
+    pub(crate) fn ration(&self) -> &ResetRation {
+        &self.ration
     }
 
     /// The bytes kept for attempts that run out here with nobody waiting.
@@ -141,9 +141,10 @@ impl Endpoint {
         &self.detached
     }
 
-    /// It answered something: it may be reset again, and its connection has proved itself.
-    pub(crate) fn answered(&self) {
-        self.ration.answered();
+    /// It answered an attempt that was launched at `launched`: it has accepted all before, and
+    /// its connection has proved itself.
+    pub(crate) fn answered(&self, launched: Duration) {
+        self.ration.answered(launched);
         if let Some(link) = &*self.link.load() {
             link.health.answered();
         }
