@@ -23,7 +23,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
     task::{JoinHandle, JoinSet},
-    time::{MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
 use tonic_hedge::{BudgetPolicy, EndpointState, Hedge, HedgedChannel};
 
@@ -248,6 +248,7 @@ async fn a9_reset_storm() {
         .build()
         .unwrap();
     connected(&channel).await;
+    let started = Instant::now();
     let mut running = JoinSet::new();
     for _ in 0..AT_ONCE {
         let mut client = ProbeClient::new(channel.clone());
@@ -265,8 +266,9 @@ async fn a9_reset_storm() {
     let measured = channel.measured();
     let get = measured.method("hedge.testing.v1.Probe/Get").unwrap();
     assert_eq!(get.hedges, (CALLS / AT_ONCE * AT_ONCE) as u64);
-    // 150 in 30 s for each of the two.
-    assert!(measured.resets <= 300, "{measured:?}");
+    // 150 in 30 s for each of the two; on a busy machine this takes longer than 30 s.
+    let windows = started.elapsed().as_secs() / 30 + 1;
+    assert!(measured.resets <= 300 * windows, "{measured:?}");
 }
 
 /// SO5: everything stops at once. What is sent on top stays within the budget, while it lasts
