@@ -174,26 +174,24 @@ impl Attempt {
                         Ok(response) => response,
                         Err(error) => return self.fault(ticket, Fault::of(error.into())),
                     };
-                    ticket.endpoint().answered();
-                    let (head, body) = response.into_parts();
+                    ticket.heard();
+                    let (mut head, body) = response.into_parts();
+                    wire::sanitize(&mut head.headers);
                     if let Some(code) = wire::code(&head.headers) {
-                        return match (self.until, code) {
-                            // A stream may be empty, a unary answer not.
-                            (Until::Trailers(_), Code::Ok) => {
-                                self.fault(ticket, no_message(Some(0)))
-                            }
-                            _ => self.done(Reply::Complete(Complete {
-                                head,
-                                data: Vec::new(),
-                                trailers: None,
-                                code,
-                            })),
+                        // A stream may be empty, a unary answer not.
+                        if let (Until::Trailers(_), Code::Ok) = (self.until, code) {
+                            return self.fault(ticket, no_message(Some(0)));
+                        }
+                        let complete = Complete {
+                            head,
+                            data: Vec::new(),
+                            trailers: None,
+                            code,
                         };
+                        return self.completed(ticket, complete);
                     }
                     if head.status != StatusCode::OK {
-                        let code = wire::code_of_http(head.status);
-                        let message = format!("HTTP status {} without grpc-status", head.status);
-                        return self.fault(ticket, Fault::protocol(code, message));
+                        return self.fault(ticket, Fault::gateway(head.status));
                     }
                     if let Until::Head = self.until {
                         let front = Front {
@@ -252,10 +250,11 @@ impl Attempt {
         }
     }
 
-    fn complete(&mut self, ticket: &Ticket, trailers: HeaderMap) -> Poll<Reply> {
+    fn complete(&mut self, ticket: &Ticket, mut trailers: HeaderMap) -> Poll<Reply> {
         let Stage::Reading(reading) = std::mem::replace(&mut self.stage, Stage::Done) else {
             return Poll::Pending;
         };
+        wire::sanitize(&mut trailers);
         let Some(code) = wire::code(&trailers) else {
             return self.fault(
                 ticket,
@@ -266,12 +265,21 @@ impl Attempt {
         if code == Code::Ok && messages != Some(1) {
             return self.fault(ticket, no_message(messages));
         }
-        Poll::Ready(Reply::Complete(Complete {
+        let complete = Complete {
             head: reading.head,
             data: reading.data,
             trailers: Some(trailers),
             code,
-        }))
+        };
+        self.completed(ticket, complete)
+    }
+
+    fn completed(&mut self, ticket: &Ticket, complete: Complete) -> Poll<Reply> {
+        // A server's timer that read our header; what it says of it is CANCELLED, as tonic's.
+        if complete.code == Code::Cancelled && self.at_deadline(ticket) {
+            return self.expired();
+        }
+        self.done(Reply::Complete(complete))
     }
 
     fn overflow(&mut self) -> Poll<Reply> {
@@ -286,16 +294,24 @@ impl Attempt {
     }
 
     fn fault(&mut self, ticket: &Ticket, fault: Fault) -> Poll<Reply> {
-        let at_deadline = self
-            .time_left
-            .is_some_and(|left| ticket.elapsed() + DEADLINE_SLACK >= left);
-        if fault.timed_out && at_deadline {
-            // tonic's timer read our header and ran out a moment before ours, which ends
-            // the call with the right status.
-            self.stage = Stage::Done;
-            return Poll::Pending;
+        // tonic's timer, or a server that resets what is over: both read our header.
+        let over = fault.timed_out || fault.status.code() == Code::Cancelled;
+        if over && self.at_deadline(ticket) {
+            return self.expired();
         }
         self.done(Reply::Fault(fault))
+    }
+
+    fn at_deadline(&self, ticket: &Ticket) -> bool {
+        self.time_left
+            .is_some_and(|left| ticket.elapsed() + DEADLINE_SLACK >= left)
+    }
+
+    /// Somebody else's timer for the call's deadline ran out a moment before ours, which ends
+    /// the call with the right status.
+    fn expired(&mut self) -> Poll<Reply> {
+        self.stage = Stage::Done;
+        Poll::Pending
     }
 
     fn done(&mut self, reply: Reply) -> Poll<Reply> {

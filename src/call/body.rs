@@ -119,6 +119,11 @@ impl Rewind {
         })
     }
 
+    /// Bytes that are kept to be given again.
+    pub(crate) fn kept(&self) -> usize {
+        self.0.lock().taken.as_ref().map_or(0, Bytes::len)
+    }
+
     /// Whether the body can still be sent again.
     pub(crate) fn can_rewind(&self) -> bool {
         self.0.lock().taken.is_some()

@@ -2,8 +2,11 @@
 
 use std::{error::Error, time::Duration};
 
+use http::StatusCode;
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 use tonic_hedge_engine::race::Unsent;
+
+use super::wire;
 
 /// An attempt that ended without a status from the server.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub(crate) struct Fault {
     pub(crate) unreachable: bool,
     /// tonic's own timer ran out.
     pub(crate) timed_out: bool,
+    /// The code is that of an HTTP status, which something before the server gave.
+    pub(crate) gateway: bool,
 }
 
 impl Fault {
@@ -26,6 +31,16 @@ impl Fault {
             unsent: None,
             unreachable: false,
             timed_out: false,
+            gateway: false,
+        }
+    }
+
+    /// An HTTP error instead of a gRPC response.
+    pub(crate) fn gateway(status: StatusCode) -> Self {
+        let message = format!("HTTP status {status} without grpc-status");
+        Self {
+            gateway: true,
+            ..Self::protocol(wire::code_of_http(status), message)
         }
     }
 
@@ -65,9 +80,11 @@ impl Fault {
         let status = Status::from_error(error);
         let code = match status.code() {
             _ if timed_out => Code::DeadlineExceeded,
-            // A connection that was lost, or a request that never left, is the endpoint's
-            // trouble; tonic says UNKNOWN or CANCELLED.
-            Code::Unknown | Code::Cancelled if lost || unsent.is_some() => Code::Unavailable,
+            // A request that was not processed, or a connection that was lost, is the endpoint's
+            // trouble, and safe to try again where it was not processed. tonic says UNKNOWN or
+            // CANCELLED, or what a GOAWAY's code says of the connection.
+            _ if unsent.is_some() => Code::Unavailable,
+            Code::Unknown | Code::Cancelled if lost => Code::Unavailable,
             code => code,
         };
         let status = if code == status.code() {
@@ -82,6 +99,7 @@ impl Fault {
             unsent,
             unreachable,
             timed_out,
+            gateway: false,
         }
     }
 }
@@ -89,3 +107,111 @@ impl Fault {
 /// How close to the call's deadline tonic's own timer, which reads the same header, counts
 /// as the deadline itself: tokio's timers are exact to a millisecond.
 pub(crate) const DEADLINE_SLACK: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use std::{fmt, io};
+
+    use tonic::transport::Endpoint;
+
+    use super::*;
+
+    /// A layer of somebody else's around a cause.
+    #[derive(Debug)]
+    struct Layer(Box<dyn Error + Send + Sync>);
+
+    impl fmt::Display for Layer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("layer")
+        }
+    }
+
+    impl Error for Layer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(self.0.as_ref())
+        }
+    }
+
+    type Cause = fn() -> Box<dyn Error + Send + Sync>;
+
+    /// What is provable by the causes, however deep they are. What only a connection can make
+    /// (a GOAWAY, a request that hyper never took from its queue) is in `tests/wire_faults.rs`.
+    #[test]
+    fn by_the_chain_of_sources() {
+        let broken: Cause = || Box::new(io::Error::from(io::ErrorKind::BrokenPipe));
+        let refused: Cause = || Box::new(h2::Error::from(h2::Reason::REFUSED_STREAM));
+        let connect: Cause = || {
+            Box::new(ConnectError(Box::new(io::Error::from(
+                io::ErrorKind::ConnectionRefused,
+            ))))
+        };
+        let timeout: Cause = || Box::new(TimeoutExpired(()));
+        let other: Cause = || Box::new(fmt::Error);
+        let cancelled: Cause = || Box::new(Status::cancelled("by the server"));
+        // Code, how it is unsent, unreachable, timed out.
+        let cases: [(&str, Cause, Code, Option<Unsent>, bool, bool); 6] = [
+            ("io", broken, Code::Unavailable, None, false, false),
+            (
+                "refused stream",
+                refused,
+                Code::Unavailable,
+                Some(Unsent::Refused),
+                false,
+                false,
+            ),
+            (
+                "connect",
+                connect,
+                Code::Unavailable,
+                Some(Unsent::NeverSent),
+                true,
+                false,
+            ),
+            (
+                "timeout",
+                timeout,
+                Code::DeadlineExceeded,
+                None,
+                false,
+                true,
+            ),
+            ("unknown", other, Code::Unknown, None, false, false),
+            ("a status", cancelled, Code::Cancelled, None, false, false),
+        ];
+        for (what, cause, code, unsent, unreachable, timed_out) in cases {
+            for depth in 0..3 {
+                let mut error = cause();
+                for _ in 0..depth {
+                    error = Box::new(Layer(error));
+                }
+                let fault = Fault::of(error);
+                assert_eq!(fault.status.code(), code, "{what}, {depth} deep");
+                assert_eq!(fault.unsent, unsent, "{what}, {depth} deep");
+                assert_eq!(fault.unreachable, unreachable, "{what}, {depth} deep");
+                assert_eq!(fault.timed_out, timed_out, "{what}, {depth} deep");
+                assert!(!fault.gateway);
+            }
+        }
+    }
+
+    /// The error of a real refused connection, through all of tonic's layers.
+    #[tokio::test]
+    async fn a_refused_connection_is_never_sent() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let mut channel = endpoint.connect_lazy();
+        let request = http::Request::new(tonic::body::Body::empty());
+        std::future::poll_fn(|cx| tower_service::Service::poll_ready(&mut channel, cx))
+            .await
+            .unwrap();
+        let error = tower_service::Service::call(&mut channel, request)
+            .await
+            .unwrap_err();
+        let fault = Fault::of(error.into());
+        assert_eq!(fault.status.code(), Code::Unavailable);
+        assert_eq!(fault.unsent, Some(Unsent::NeverSent));
+        assert!(fault.unreachable);
+    }
+}

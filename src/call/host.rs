@@ -12,7 +12,7 @@ use tonic::{Code, body::Body};
 use tonic_hedge_engine::{
     measure::Probe,
     policy::{Hedge, Target},
-    race::{Answer, Ask, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Verdict},
+    race::{Answer, Ask, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Unsent, Verdict},
 };
 
 use self::hedges::Unended;
@@ -21,6 +21,7 @@ use super::{
     body::{Replay, Rewind},
     classify, deadline,
     loser::{self, Disposed},
+    running::{Place, Ran, Running, Waiting},
     ticket::Ticket,
     wire,
 };
@@ -54,6 +55,16 @@ pub(crate) enum Source {
     Passing(Rewind),
 }
 
+impl Source {
+    /// Bytes that an attempt in flight keeps.
+    fn kept(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Passing(rewind) => rewind.kept(),
+        }
+    }
+}
+
 /// A call's own view of what applies to it.
 pub(crate) struct Terms {
     /// The hedging policy, if one applies.
@@ -82,6 +93,8 @@ pub(crate) struct CallHost {
     unsent_at: Option<Arc<Endpoint>>,
     /// The token of a further attempt that has not been sent.
     loan: Option<Loan>,
+    /// What the next launch is for, where it has waited for an endpoint.
+    waited: Option<Purpose>,
     /// The half-open breaker's one call.
     probe: Option<Probe>,
     threshold: Option<Duration>,
@@ -132,6 +145,7 @@ impl CallHost {
             tried: SmallVec::new(),
             unsent_at: None,
             loan: None,
+            waited: None,
             probe,
             threshold: None,
             hedges: None,
@@ -178,13 +192,17 @@ impl CallHost {
         }
     }
 
-    fn pick(&mut self, now: Duration, launch: &Launch) -> Picked {
-        let purpose = match (launch.replaces, launch.kind) {
-            (Some(_), _) => Purpose::Replacement,
-            (None, Kind::Original) => Purpose::Original,
-            (None, Kind::Hedge) => self.hedge_purpose(),
-            (None, Kind::Retry) => Purpose::Retry,
-        };
+    fn purpose(&mut self, launch: &Launch) -> Purpose {
+        match (self.waited.take(), launch.replaces, launch.kind) {
+            (Some(waited), ..) => waited,
+            (None, Some(_), _) => Purpose::Replacement,
+            (None, None, Kind::Original) => Purpose::Original,
+            (None, None, Kind::Hedge) => self.hedge_purpose(),
+            (None, None, Kind::Retry) => Purpose::Retry,
+        }
+    }
+
+    fn pick(&mut self, now: Duration, purpose: Purpose) -> Picked {
         let endpoints = self.shared.endpoints();
         let clock = self.clock(now);
         let picked = endpoints.pick(clock, &self.tried, purpose);
@@ -289,12 +307,29 @@ impl CallHost {
 }
 
 impl Host for CallHost {
-    type Attempt = Attempt;
-    type Reply = Finished;
+    type Attempt = Running;
+    type Reply = Ran;
 
-    fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Attempt>> {
-        let (endpoint, channel) = match self.pick(now, &launch) {
+    fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Running>> {
+        let purpose = self.purpose(&launch);
+        let (endpoint, channel) = match self.pick(now, purpose) {
             Picked::Endpoint(endpoint, channel) => (endpoint, channel),
+            // The original waits in the call, which has nothing under way.
+            _ if launch.kind != Kind::Hedge
+                && purpose != Purpose::Original
+                && self
+                    .shared
+                    .endpoints()
+                    .is_worth_waiting(&self.tried, purpose) =>
+            {
+                let loan = self.loan.take();
+                let shared = Arc::clone(&self.shared);
+                let place = Place { purpose, loan };
+                return Some(Launched {
+                    attempt: Running::Waiting(Waiting::new(shared, self.tried.clone(), place)),
+                    hedge_after: None,
+                });
+            }
             Picked::Wait => {
                 self.unplaced = Some(Unplaced::NotYet);
                 self.loan = None;
@@ -310,11 +345,11 @@ impl Host for CallHost {
         if let Some(loan) = self.loan.take() {
             loan.spend();
         }
-        let kind = match (launch.replaces, launch.kind) {
-            (Some(_), _) => AttemptKind::Replacement,
-            (None, Kind::Original) => AttemptKind::Original,
-            (None, Kind::Hedge) => AttemptKind::Hedge,
-            (None, Kind::Retry) => AttemptKind::Retry,
+        let kind = match purpose {
+            Purpose::Original => AttemptKind::Original,
+            Purpose::Hedge | Purpose::HedgeAnywhere => AttemptKind::Hedge,
+            Purpose::Retry => AttemptKind::Retry,
+            Purpose::Replacement => AttemptKind::Replacement,
         };
         let mut request = self.request(now, &launch, body);
         let info = AttemptInfo {
@@ -346,7 +381,7 @@ impl Host for CallHost {
             self.report_no_threshold(now);
         }
         Some(Launched {
-            attempt: Attempt::new(channel, request, held, self.terms.until, left),
+            attempt: Running::Sent(Attempt::new(channel, request, held, self.terms.until, left)),
             hedge_after,
         })
     }
@@ -358,8 +393,15 @@ impl Host for CallHost {
         }
     }
 
-    fn judge(&mut self, now: Duration, launch: &Launch, finished: &mut Finished) -> Verdict {
-        let Finished { reply, held } = finished;
+    fn judge(&mut self, now: Duration, launch: &Launch, ran: &mut Ran) -> Verdict {
+        let Finished { reply, held } = match ran {
+            Ran::Finished(finished) => finished,
+            Ran::Place(place) => {
+                self.loan = place.loan.take();
+                self.waited = Some(place.purpose);
+                return Verdict::Unsent(Unsent::NeverSent);
+            }
+        };
         match reply {
             // The rest of its body is judged when it has come.
             Reply::Open(_) => {
@@ -383,7 +425,6 @@ impl Host for CallHost {
             }
             Reply::Fault(fault) => {
                 let code = fault.status.code();
-                self.ended(now, launch, held, code, false);
                 let endpoint = held.ticket.endpoint();
                 if fault.unreachable {
                     let endpoints = self.shared.endpoints();
@@ -399,9 +440,20 @@ impl Host for CallHost {
                         self.unsent_at = Some(Arc::clone(endpoint));
                     }
                     held.ticket.released();
+                    self.ended(now, launch, held, code, false);
                     return Verdict::Unsent(unsent);
                 }
-                held.ticket.failed();
+                let verdict = match fault.gateway {
+                    // Judged like a server's status: a 404 would only be repeated.
+                    true => classify::status(code, &HeaderMap::new(), self.method.retryable()),
+                    false => Verdict::Failure(Pushback::None),
+                };
+                self.ended(now, launch, held, code, verdict == Verdict::Answer);
+                if fault.gateway && !classify::breaks(code) {
+                    held.ticket.answered();
+                } else {
+                    held.ticket.failed();
+                }
                 self.record(code);
                 self.hedge_ended(launch, HedgeEnd::Failed);
                 tracing::info!(
@@ -410,12 +462,15 @@ impl Host for CallHost {
                     status = %fault.status,
                     "attempt failed"
                 );
-                Verdict::Failure(Pushback::None)
+                verdict
             }
         }
     }
 
-    fn discard(&mut self, now: Duration, launch: Launch, attempt: Attempt, why: Gone) {
+    fn discard(&mut self, now: Duration, launch: Launch, running: Running, why: Gone) {
+        let Running::Sent(attempt) = running else {
+            return;
+        };
         let (rest, held) = attempt.into_rest();
         let Some(held) = held else { return };
         let left = self.time_left(now);
@@ -435,7 +490,7 @@ impl Host for CallHost {
             Gone::Deadline | Gone::CallerGone => HedgeEnd::Abandoned,
         };
         self.hedge_ended(&launch, end);
-        let disposed = loser::dispose(rest, held, left);
+        let disposed = loser::dispose(rest, held, self.prototype.body.kept(), left);
         let outcome = match disposed {
             Disposed::Reset => AttemptOutcome::Discarded,
             Disposed::Detached => AttemptOutcome::Detached,

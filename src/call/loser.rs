@@ -18,6 +18,7 @@ use tonic::body::Body;
 
 use super::{
     attempt::{Held, Rest},
+    fault::Fault,
     ticket::Ticket,
 };
 use crate::telemetry::AttemptEnd;
@@ -30,9 +31,14 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// message nobody would have taken it.
 const MOST_BYTES: usize = 4 << 20;
 
-/// The most detached attempts of one endpoint at once: what 400 calls a second lose in a stall
-/// of half a second, and then some. Beyond it a reset costs less than the memory.
-const MOST_DETACHED: u32 = 256;
+/// What a detached attempt keeps besides its request: the stream's receive window, 64 KiB unless
+/// the user widens it.
+const KEPT: u32 = 64 << 10;
+
+/// The most bytes that the detached attempts of one endpoint keep at once: 256 small requests,
+/// which is what 400 calls a second lose in a stall of half a second and then some, or 15 of
+/// 1 MiB. Beyond it a reset costs less than the memory.
+const MOST_KEPT: u32 = 16 << 20;
 
 /// How an abandoned attempt was disposed of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,41 +49,56 @@ pub(crate) enum Disposed {
     Detached,
 }
 
-/// Disposes of an attempt. `time_left` is what is left of its call's deadline.
-pub(crate) fn dispose(rest: Rest, held: Held, time_left: Option<Duration>) -> Disposed {
+/// Disposes of an attempt whose request has `bytes`. `time_left` is what is left of its call's
+/// deadline.
+pub(crate) fn dispose(
+    rest: Rest,
+    held: Held,
+    bytes: usize,
+    time_left: Option<Duration>,
+) -> Disposed {
     if let Rest::Nothing = rest {
         return Disposed::Reset;
     }
-    let shared = held.ticket.shared();
-    let endpoint = held.ticket.endpoint();
-    if endpoint.try_reset(shared.now()) {
-        shared.counters().reset();
+    if held.ticket.try_reset() {
+        return Disposed::Reset;
+    }
+    // tonic's own timer resets what has no time left, if nothing here does.
+    if time_left == Some(Duration::ZERO) {
+        held.ticket.cut();
         return Disposed::Reset;
     }
     // Outside a runtime nothing can run on: a drop at shutdown.
     let Ok(runtime) = Handle::try_current() else {
         return Disposed::Reset;
     };
-    if !enter(endpoint.detached()) {
-        shared.counters().reset();
+    let kept = u32::try_from(bytes)
+        .unwrap_or(u32::MAX)
+        .saturating_add(KEPT);
+    if !enter(held.ticket.endpoint().detached(), kept) {
+        held.ticket.cut();
         return Disposed::Reset;
     }
-    shared.counters().detached();
+    held.ticket.shared().counters().detached();
     let limit = time_left.unwrap_or(LONGEST).min(LONGEST);
     let Held { ticket, mut span } = held;
     // To its call it is over.
     span.end(AttemptEnd::Lost);
-    let mut drain = Drain { ticket };
-    // One that outlasts the limit is dropped, which resets it.
-    runtime.spawn(async move { tokio::time::timeout(limit, drain.run(rest)).await });
+    let mut drain = Drain { ticket, kept };
+    runtime.spawn(async move {
+        if tokio::time::timeout(limit, drain.run(rest)).await.is_err() {
+            drain.ticket.cut();
+        }
+    });
     Disposed::Detached
 }
 
-/// Counts one more in, unless the endpoint has its most. One step, so that the cap holds.
-fn enter(detached: &AtomicU32) -> bool {
+/// Counts `kept` bytes in, unless the endpoint has its most. One step, so that the cap holds.
+fn enter(detached: &AtomicU32, kept: u32) -> bool {
+    // Relaxed: the sum guards no other memory.
     detached
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-            (count < MOST_DETACHED).then_some(count + 1)
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| {
+            sum.checked_add(kept).filter(|sum| *sum <= MOST_KEPT)
         })
         .is_ok()
 }
@@ -85,6 +106,7 @@ fn enter(detached: &AtomicU32) -> bool {
 /// A detached attempt; counted out when it is dropped.
 struct Drain {
     ticket: Ticket,
+    kept: u32,
 }
 
 impl Drain {
@@ -94,14 +116,27 @@ impl Drain {
             Rest::Body(body) => body,
             Rest::Head(response) => match response.await {
                 Ok(response) => {
-                    self.ticket.endpoint().answered();
+                    self.ticket.heard();
+                    // It was accepted, so that a reset hurts nobody now, and spares the rest:
+                    // not least the window that an unread request would go on blocking.
+                    if self.ticket.try_reset() {
+                        return;
+                    }
                     response.into_body()
                 }
-                Err(_) => return,
+                Err(error) => {
+                    // tonic's timer reset it, a moment before ours would have.
+                    if Fault::of(error.into()).timed_out {
+                        self.ticket.cut();
+                    }
+                    return;
+                }
             },
         };
-        if read_out(body).await {
-            self.ticket.answered();
+        match read_out(body).await {
+            End::Trailers => self.ticket.answered(),
+            End::Error => {}
+            End::TooLong => self.ticket.cut(),
         }
     }
 }
@@ -109,21 +144,28 @@ impl Drain {
 impl Drop for Drain {
     fn drop(&mut self) {
         let detached = self.ticket.endpoint().detached();
-        detached.fetch_sub(1, Ordering::Relaxed);
+        detached.fetch_sub(self.kept, Ordering::Relaxed);
     }
 }
 
-/// Reads `body` to its end, throwing it away; false where it failed or was too long.
-async fn read_out(mut body: Body) -> bool {
+/// How a response that is read out ends.
+enum End {
+    Trailers,
+    Error,
+    TooLong,
+}
+
+/// Reads `body` to its end, throwing it away.
+async fn read_out(mut body: Body) -> End {
     let mut bytes = 0;
     loop {
         match poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            None => return true,
-            Some(Err(_)) => return false,
+            None => return End::Trailers,
+            Some(Err(_)) => return End::Error,
             Some(Ok(frame)) => {
                 bytes += frame.data_ref().map_or(0, bytes::Bytes::len);
                 if bytes > MOST_BYTES {
-                    return false;
+                    return End::TooLong;
                 }
             }
         }

@@ -11,6 +11,7 @@ mod fault;
 mod host;
 mod loser;
 mod messages;
+mod running;
 mod tail;
 mod ticket;
 mod wire;
@@ -32,6 +33,7 @@ use self::{
     attempt::{Finished, Reply, Until},
     body::{Collected, Rewind},
     host::{CallHost, Ending, Prototype, Source, Terms, Unplaced},
+    running::Ran,
     tail::{Kept, Open, Tail},
 };
 use crate::{
@@ -250,10 +252,23 @@ impl Call {
     /// Makes the call's result of what the race ended with.
     fn finish(&self, over: Over<CallHost>) -> Result<Response<Body>, Status> {
         let Over {
-            host, reply, at, ..
+            mut host,
+            reply,
+            at,
+            ..
         } = over;
-        let Some(Finished { reply, held }) = reply else {
-            return Err(fail(host, at, Status::deadline_exceeded(DEADLINE_MESSAGE)));
+        let Finished { reply, held } = match reply {
+            Some(Ran::Finished(finished)) => finished,
+            Some(Ran::Place(_)) => {
+                let status = match host.unplaced.take() {
+                    Some(Unplaced::Never(why)) => Status::unavailable(why.to_string()),
+                    _ => Status::unavailable("connections were lost again and again"),
+                };
+                return Err(fail(host, at, status));
+            }
+            None => {
+                return Err(fail(host, at, Status::deadline_exceeded(DEADLINE_MESSAGE)));
+            }
         };
         match reply {
             Reply::Fault(fault) => Err(fail(host, at, fault.status)),

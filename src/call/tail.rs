@@ -114,6 +114,9 @@ impl http_body::Body for Tail {
                 if !expired {
                     return Poll::Pending;
                 }
+                if let Some(open) = &self.open {
+                    open.held.ticket.cut();
+                }
                 self.end(Code::DeadlineExceeded);
                 self.rest = Body::empty();
                 Some(Err(Status::deadline_exceeded(super::DEADLINE_MESSAGE)))
@@ -128,7 +131,7 @@ impl http_body::Body for Tail {
                 }
                 Err(data) => {
                     if let Some(open) = &self.open {
-                        open.held.ticket.endpoint().answered();
+                        open.held.ticket.heard();
                     }
                     Some(Ok(data))
                 }
@@ -164,7 +167,7 @@ impl Drop for Tail {
         let Some(open) = self.open.take() else { return };
         let time_left = open.time_left();
         let rest = Rest::Body(std::mem::take(&mut self.rest));
-        loser::dispose(rest, open.held, time_left);
+        loser::dispose(rest, open.held, 0, time_left);
     }
 }
 

@@ -34,6 +34,31 @@ impl Ticket {
         &self.endpoint
     }
 
+    /// Something came back.
+    pub(crate) fn heard(&self) {
+        self.endpoint.answered(self.launched);
+    }
+
+    /// Takes one of the endpoint's resets, and says whether the attempt may be reset.
+    pub(crate) fn try_reset(&self) -> bool {
+        let granted = self
+            .endpoint
+            .ration()
+            .try_reset(self.shared.now(), self.launched);
+        if granted {
+            self.shared.counters().reset();
+        }
+        granted
+    }
+
+    /// The attempt is reset whatever the ration says: its time is over, or it keeps too much.
+    pub(crate) fn cut(&self) {
+        self.endpoint
+            .ration()
+            .forced(self.shared.now(), self.launched);
+        self.shared.counters().reset();
+    }
+
     /// How long the attempt has run.
     pub(crate) fn elapsed(&self) -> Duration {
         self.shared.now().saturating_sub(self.launched)

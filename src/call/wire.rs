@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use prost::Message;
 use tonic::{Code, Status, metadata::MetadataMap};
 use tonic_hedge_engine::race::Pushback;
@@ -11,6 +11,8 @@ use tonic_hedge_engine::race::Pushback;
 pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(crate) const GRPC_STATUS_DETAILS: HeaderName =
     HeaderName::from_static("grpc-status-details-bin");
+/// The status of a response that has none that can be believed.
+const UNKNOWN: HeaderValue = HeaderValue::from_static("2");
 /// gRFC A6: attempts before this one, absent on the first.
 pub(crate) const PREVIOUS_ATTEMPTS: HeaderName =
     HeaderName::from_static("grpc-previous-rpc-attempts");
@@ -46,10 +48,14 @@ pub(crate) fn pushback(trailers: &HeaderMap) -> Pushback {
     })
 }
 
-/// Removes details that are not base64: tonic's client panics on them.
+/// Takes out what tonic's client stumbles over: it panics on details that are not base64, and
+/// believes the first of several statuses.
 pub(crate) fn sanitize(trailers: &mut HeaderMap) {
     if trailers.contains_key(GRPC_STATUS_DETAILS) && details(trailers).is_none() {
         trailers.remove(GRPC_STATUS_DETAILS);
+    }
+    if trailers.get_all(GRPC_STATUS).iter().nth(1).is_some() {
+        trailers.insert(GRPC_STATUS, UNKNOWN);
     }
 }
 
@@ -176,8 +182,6 @@ pub(crate) fn code_of_http(status: StatusCode) -> Code {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn headers(values: &[(HeaderName, &str)]) -> HeaderMap {

@@ -46,7 +46,7 @@ pub(crate) struct Endpoint {
     locality: Option<Arc<str>>,
     load: Load,
     ration: ResetRation,
-    /// Attempts that run out here with nobody waiting.
+    /// Bytes kept for attempts that run out here with nobody waiting.
     detached: AtomicU32,
     route: Route,
     /// The current connection. Written by the keeper alone.
@@ -131,19 +131,20 @@ impl Endpoint {
         &self.load
     }
 
-    /// Takes one of the resets that it may be sent.
-    pub(crate) fn try_reset(&self, now: Duration) -> bool {
-        self.ration.try_reset(now)
+    /// How many resets it may be sent.
+    pub(crate) fn ration(&self) -> &ResetRation {
+        &self.ration
     }
 
-    /// The attempts that run out here with nobody waiting.
+    /// The bytes kept for attempts that run out here with nobody waiting.
     pub(crate) fn detached(&self) -> &AtomicU32 {
         &self.detached
     }
 
-    /// It answered something: it may be reset again, and its connection has proved itself.
-    pub(crate) fn answered(&self) {
-        self.ration.answered();
+    /// It answered an attempt that was launched at `launched`: it has accepted all before, and
+    /// its connection has proved itself.
+    pub(crate) fn answered(&self, launched: Duration) {
+        self.ration.answered(launched);
         if let Some(link) = &*self.link.load() {
             link.health.answered();
         }

@@ -230,6 +230,22 @@ impl EndpointSet {
             .any(|endpoint| self.rank(endpoint, tried, purpose).is_some())
     }
 
+    /// Whether an attempt for `purpose` finds none ready now, but one may become so before long:
+    /// it is being connected, for the first time or after a loss.
+    pub(crate) fn is_worth_waiting(&self, tried: &[Arc<Endpoint>], purpose: Purpose) -> bool {
+        let endpoints = self.shared.endpoints.load();
+        let elsewhere = matches!(purpose, Purpose::Hedge | Purpose::Replacement);
+        let mut coming = false;
+        for endpoint in endpoints.iter() {
+            if self.rank(endpoint, tried, purpose).is_some() {
+                return false;
+            }
+            let taken = elsewhere && tried.iter().any(|tried| tried.same_place(endpoint));
+            coming |= !taken && !endpoint.is_ready() && endpoint.last_error().is_none();
+        }
+        coming
+    }
+
     /// A call could not connect.
     ///
     /// Of a connection that is watched this is known already, and better: the call may have met the one

@@ -29,6 +29,7 @@ use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap, transpo
 
 mod fleet;
 pub mod proxy;
+pub mod raw;
 pub mod wire;
 
 pub mod probe {
@@ -104,6 +105,11 @@ impl Seen {
     /// Calls that reached the handler.
     pub fn calls(&self) -> usize {
         self.arrivals.lock().len()
+    }
+
+    /// Forgets the calls, so that a long run keeps no record of each.
+    pub fn forget(&self) {
+        *self.arrivals.lock() = Vec::new();
     }
 
     /// Handlers that ran to their end.
@@ -404,5 +410,17 @@ pub fn request(id: &str) -> ProbeRequest {
     ProbeRequest {
         id: id.to_owned(),
         ..ProbeRequest::default()
+    }
+}
+
+/// Polls until `holds`: for what tells nobody that it changed.
+pub async fn until(what: &str, holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    if tokio::time::timeout(PATIENCE, wait).await.is_err() {
+        panic!("{what}: not within {PATIENCE:?}");
     }
 }

@@ -7,9 +7,10 @@ async fn an_answer_renews_the_ration_of_resets() {
     let server = Server::start().await;
     let set = EndpointSet::list([server.spec()]);
     let (endpoint, _) = picked(&set).await;
-    assert_eq!((0..20).filter(|_| endpoint.try_reset(NOW)).count(), 16);
-    endpoint.answered();
-    assert!(endpoint.try_reset(NOW));
+    let reset = || endpoint.ration().try_reset(NOW, NOW);
+    assert_eq!((0..20).filter(|_| reset()).count(), 16);
+    endpoint.answered(NOW);
+    assert!(reset());
 }
 
 #[tokio::test]

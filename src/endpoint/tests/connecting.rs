@@ -80,7 +80,7 @@ async fn a_lost_connection_is_noticed_without_a_call() {
     let set = EndpointSet::list([server.spec()]);
     let (endpoint, channel) = picked(&set).await;
     call(channel).await.unwrap();
-    endpoint.answered();
+    endpoint.answered(NOW);
     server.stop().await;
     until(&set, || endpoint.channel().is_none()).await;
     let text = unavailable(&set).await;
@@ -152,7 +152,7 @@ async fn fa4_a_graceful_goaway_costs_no_call() {
     for _ in 0..100 {
         let (endpoint, channel) = picked(&set).await;
         soon(call(channel)).await.unwrap();
-        endpoint.answered();
+        endpoint.answered(NOW);
     }
     server.abort();
 }

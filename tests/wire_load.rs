@@ -1,0 +1,556 @@
+//! Connections under load: stalls, storms of resets, and what is left when it is over.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use support::{
+    Arrival, Latch, ProbeClient, Replica, probe,
+    raw::{self, Raw, Step},
+    request,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+    time::{Instant, MissedTickBehavior, interval, sleep},
+};
+use tonic_hedge::{BudgetPolicy, EndpointState, Hedge, HedgedChannel};
+
+/// Passes bytes on to a server; while it stalls, nothing from the client gets through: to the
+/// client that is a server that has stopped reading.
+struct Relay {
+    addr: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    closed: Arc<AtomicUsize>,
+    stalled: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Relay {
+    async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let closed = Arc::new(AtomicUsize::new(0));
+        let (stalled, _) = watch::channel(false);
+        let counts = (Arc::clone(&connections), Arc::clone(&closed));
+        let stalls = stalled.clone();
+        let task = tokio::spawn(async move {
+            let mut passing = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                counts.0.fetch_add(1, Ordering::SeqCst);
+                let (closed, stalls) = (Arc::clone(&counts.1), stalls.clone());
+                passing.spawn(async move {
+                    pass(client, server, stalls).await;
+                    closed.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self {
+            addr,
+            connections,
+            closed,
+            stalled,
+            task,
+        }
+    }
+
+    fn uri(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    fn stall(&self, stalled: bool) {
+        self.stalled.send_replace(stalled);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn pass(client: TcpStream, server: SocketAddr, stalls: watch::Sender<bool>) {
+    let server = TcpStream::connect(server).await.unwrap();
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let up = async {
+        let mut stalled = stalls.subscribe();
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            // Only its own sender could end the wait with an error.
+            stalled.wait_for(|stalled| !stalled).await.unwrap();
+            match from_client.read(&mut buffer).await {
+                Ok(0) | Err(_) => return,
+                Ok(read) => {
+                    stalled.wait_for(|stalled| !stalled).await.unwrap();
+                    if to_server.write_all(&buffer[..read]).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    };
+    let down = async { tokio::io::copy(&mut from_server, &mut to_client).await };
+    tokio::select! {
+        () = up => {}
+        _ = down => {}
+    }
+}
+
+fn builder<const N: usize>(uris: [String; N], hedge: Hedge) -> tonic_hedge::Builder {
+    HedgedChannel::builder()
+        .endpoints(uris)
+        .descriptors(probe::FILE_DESCRIPTOR_SET)
+        .hedge(hedge)
+}
+
+/// A budget that holds nothing back.
+fn ample() -> BudgetPolicy {
+    BudgetPolicy::default()
+        .ratio(1.0)
+        .capacity(100_000.0)
+        .initial(100_000.0)
+}
+
+async fn connected(channel: &HedgedChannel) {
+    ProbeClient::new(channel.clone())
+        .put(request("warm"))
+        .await
+        .unwrap();
+    let measured = || channel.measured().endpoints;
+    support::until("all connected", || {
+        measured()
+            .iter()
+            .all(|endpoint| endpoint.state == EndpointState::Ready)
+    })
+    .await;
+}
+
+/// Starts `calls` calls at `rate` a second, and gives the number that failed, by code.
+async fn load(channel: &HedgedChannel, calls: usize, rate: f64) -> Vec<tonic::Status> {
+    let mut ticks = interval(Duration::from_secs_f64(1.0 / rate));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut running = JoinSet::new();
+    for id in 0..calls {
+        ticks.tick().await;
+        let mut client = ProbeClient::new(channel.clone());
+        running.spawn(async move { client.get(request(&id.to_string())).await.err() });
+    }
+    let ended = running.join_all().await;
+    ended.into_iter().flatten().collect()
+}
+
+/// The four stalls that cost a connection each, and innocent calls with them, when every loser
+/// is reset. Replicas with tonic's own limits: 20 resets of streams that they have not accepted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stalls_cost_no_connection_and_no_call() {
+    let (a, b) = (Replica::fast("a").await, Replica::fast("b").await);
+    let (relay_a, relay_b) = (Relay::to(a.addr).await, Relay::to(b.addr).await);
+    let hedge = Hedge::after(Duration::from_millis(5));
+    let channel = builder([relay_a.uri(), relay_b.uri()], hedge)
+        .budget(ample())
+        .build()
+        .unwrap();
+    connected(&channel).await;
+
+    let stalls = async {
+        for round in 0..4 {
+            let relay = if round % 2 == 0 { &relay_a } else { &relay_b };
+            sleep(Duration::from_millis(100)).await;
+            relay.stall(true);
+            sleep(Duration::from_millis(300)).await;
+            relay.stall(false);
+        }
+    };
+    let (failed, ()) = tokio::join!(load(&channel, 700, 400.0), stalls);
+    let measured = channel.measured();
+    assert!(
+        failed.is_empty(),
+        "{} failed, first {:?}",
+        failed.len(),
+        failed[0]
+    );
+    for relay in [&relay_a, &relay_b] {
+        assert_eq!(relay.connections.load(Ordering::SeqCst), 1, "{measured:?}");
+        assert_eq!(relay.closed.load(Ordering::SeqCst), 0);
+    }
+    assert!(
+        measured.detached > 0,
+        "a stall that kept nobody waiting: {measured:?}"
+    );
+}
+
+/// Losers in a stall: 16 are reset, the others run out when it is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn losers_in_a_stall_are_detached() {
+    let (a, b) = (Replica::fast("a").await, Replica::fast("b").await);
+    let (relay_a, relay_b) = (Relay::to(a.addr).await, Relay::to(b.addr).await);
+    let hedge = Hedge::after(Duration::from_millis(5));
+    let channel = builder([relay_a.uri(), relay_b.uri()], hedge)
+        .budget(ample())
+        .build()
+        .unwrap();
+    connected(&channel).await;
+    relay_a.stall(true);
+    let mut calls = JoinSet::new();
+    for id in 0..60 {
+        let mut client = ProbeClient::new(channel.clone());
+        calls.spawn(async move { client.get(request(&id.to_string())).await });
+    }
+    for call in calls.join_all().await {
+        call.unwrap();
+    }
+    let measured = channel.measured();
+    assert!(measured.resets <= 16, "{measured:?}");
+    relay_a.stall(false);
+    support::until("the detached have ended", || {
+        channel
+            .measured()
+            .endpoints
+            .iter()
+            .all(|endpoint| endpoint.in_flight == 0)
+    })
+    .await;
+    assert_eq!(relay_a.closed.load(Ordering::SeqCst), 0);
+}
+
+/// A.9: losers that answer just after their cancellation, on one connection for each endpoint.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a9_reset_storm() {
+    const CALLS: usize = 3_000;
+    const AT_ONCE: usize = 16;
+    // The two answer 0 to 2 ms apart, whoever comes first.
+    let script = |arrival: Arrival| async move {
+        sleep(Duration::from_millis(fastrand::u64(0..3))).await;
+        arrival.ok()
+    };
+    let (a, b) = (
+        Replica::start("a", script).await,
+        Replica::start("b", script).await,
+    );
+    let (relay_a, relay_b) = (Relay::to(a.addr).await, Relay::to(b.addr).await);
+    let channel = builder([relay_a.uri(), relay_b.uri()], Hedge::immediately())
+        .budget(ample())
+        .build()
+        .unwrap();
+    connected(&channel).await;
+    let started = Instant::now();
+    let mut running = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let mut client = ProbeClient::new(channel.clone());
+        running.spawn(async move {
+            for id in 0..CALLS / AT_ONCE {
+                client.get(request(&id.to_string())).await.unwrap();
+            }
+        });
+    }
+    running.join_all().await;
+    for relay in [&relay_a, &relay_b] {
+        assert_eq!(relay.connections.load(Ordering::SeqCst), 1);
+        assert_eq!(relay.closed.load(Ordering::SeqCst), 0);
+    }
+    let measured = channel.measured();
+    let get = measured.method("hedge.testing.v1.Probe/Get").unwrap();
+    assert_eq!(get.hedges, (CALLS / AT_ONCE * AT_ONCE) as u64);
+    // 150 in 30 s for each of the two; on a busy machine this takes longer than 30 s.
+    let windows = started.elapsed().as_secs() / 30 + 1;
+    assert!(measured.resets <= 300 * windows, "{measured:?}");
+}
+
+/// SO5: everything stops at once. What is sent on top stays within the budget, while it lasts
+/// and when it is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so5_global_pause() {
+    let (a, b) = (Replica::fast("a").await, Replica::fast("b").await);
+    let (relay_a, relay_b) = (Relay::to(a.addr).await, Relay::to(b.addr).await);
+    let hedge = Hedge::after(Duration::from_millis(5));
+    let budget = BudgetPolicy::default();
+    let channel = builder([relay_a.uri(), relay_b.uri()], hedge)
+        .budget(budget.clone())
+        .build()
+        .unwrap();
+    connected(&channel).await;
+    let relays = [&relay_a, &relay_b];
+    let pause = async {
+        sleep(Duration::from_millis(200)).await;
+        relays.iter().for_each(|relay| relay.stall(true));
+        sleep(Duration::from_secs(2)).await;
+        let during = channel.measured();
+        relays.iter().for_each(|relay| relay.stall(false));
+        during
+    };
+    let (failed, during) = tokio::join!(load(&channel, 1_000, 300.0), pause);
+    assert!(
+        failed.is_empty(),
+        "{} failed, first {:?}",
+        failed.len(),
+        failed[0]
+    );
+    let after = channel.measured();
+    let extra = |measured: &tonic_hedge::Measured| {
+        let get = measured.method("hedge.testing.v1.Probe/Get").unwrap();
+        (get.attempts - get.calls) as f64
+    };
+    let granted = |measured: &tonic_hedge::Measured| {
+        let get = measured.method("hedge.testing.v1.Probe/Get").unwrap();
+        budget.initial + budget.ratio * (get.calls + 1) as f64
+    };
+    for measured in [&during, &after] {
+        assert!(extra(measured) <= granted(measured), "{measured:?}");
+    }
+    // No second wave: what was held back is not made up for.
+    let wave = extra(&after) - extra(&during);
+    assert!(
+        wave <= during.budget.unwrap() + granted(&after) - granted(&during),
+        "{wave}: {after:?}"
+    );
+    for relay in relays {
+        assert_eq!(relay.connections.load(Ordering::SeqCst), 1);
+    }
+}
+
+/// What must be as it was: tasks, handlers, attempts in flight, and what the budget holds.
+struct Rest<'a> {
+    channel: &'a HedgedChannel,
+    replicas: [&'a Replica; 2],
+    tasks: usize,
+}
+
+impl Rest<'_> {
+    async fn returns(&self) {
+        let tasks = || {
+            tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks()
+        };
+        support::until("no handler runs", || {
+            self.replicas
+                .iter()
+                .all(|replica| replica.seen.running() == 0)
+        })
+        .await;
+        support::until("nothing is in flight", || {
+            self.channel
+                .measured()
+                .endpoints
+                .iter()
+                .all(|endpoint| endpoint.in_flight == 0)
+        })
+        .await;
+        support::until("no task is left", || tasks() <= self.tasks).await;
+    }
+}
+
+/// 10,000 hedged calls, dropped by the caller at any moment of their lives.
+async fn cancelled_at_random(calls: usize) {
+    let script = |arrival: Arrival| async move {
+        let held = match fastrand::u8(0..4) {
+            0 => return arrival.ok(),
+            1 => 20_000,
+            _ => fastrand::u64(0..3_000),
+        };
+        sleep(Duration::from_micros(held)).await;
+        arrival.ok()
+    };
+    let (a, b) = (
+        Replica::start("a", script).await,
+        Replica::start("b", script).await,
+    );
+    let channel = builder([a.uri(), b.uri()], Hedge::after(Duration::from_millis(1)))
+        .budget(
+            BudgetPolicy::default()
+                .ratio(0.0)
+                .capacity(100_000.0)
+                .initial(100_000.0),
+        )
+        .without_breaker()
+        .build()
+        .unwrap();
+    let mut client = ProbeClient::new(channel.clone());
+    let warm = client.get(request("warm"));
+    let _ = tokio::time::timeout(Duration::from_millis(50), warm).await;
+    support::until("all connected", || {
+        let endpoints = channel.measured().endpoints;
+        endpoints
+            .iter()
+            .all(|endpoint| endpoint.state == EndpointState::Ready)
+    })
+    .await;
+    // The connections' own tasks are there from now on.
+    let rest = Rest {
+        channel: &channel,
+        replicas: [&a, &b],
+        tasks: tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks(),
+    };
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut running = JoinSet::new();
+    for id in 0..calls {
+        let mut client = ProbeClient::new(channel.clone());
+        let patience = Duration::from_micros(random.u64(0..6_000));
+        running.spawn(async move {
+            let call = client.get(request(&id.to_string()));
+            match random_end(id) {
+                true => drop(tokio::time::timeout(patience, call).await),
+                false => drop(call.await),
+            }
+        });
+        if running.len() >= 64 {
+            running.join_next().await;
+        }
+    }
+    running.join_all().await;
+    rest.returns().await;
+    let measured = channel.measured();
+    let get = measured.method("hedge.testing.v1.Probe/Get").unwrap();
+    assert!(get.hedges > 100, "{measured:?}");
+    // A token for each further attempt that was sent, and not one for what was not.
+    let spent = (get.hedges + get.retries) as f64;
+    assert_eq!(measured.budget, Some(100_000.0 - spent), "{measured:?}");
+}
+
+/// Three calls of four are dropped.
+fn random_end(id: usize) -> bool {
+    !id.is_multiple_of(4)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_calls_leave_nothing() {
+    cancelled_at_random(10_000).await;
+}
+
+/// ML4: the same where everything shares one thread.
+#[tokio::test]
+async fn ml4_current_thread() {
+    cancelled_at_random(3_000).await;
+}
+
+/// CA10, ML3: the last handle goes while calls are open. They end as if it were there, and then
+/// nothing is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ca10_last_handle() {
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let release = Latch::closed();
+    let script = {
+        let release = release.clone();
+        move |arrival: Arrival| {
+            let release = release.clone();
+            async move {
+                if arrival.method == "Get" {
+                    release.passed().await;
+                }
+                arrival.ok()
+            }
+        }
+    };
+    let a = Replica::start("a", script.clone()).await;
+    let b = Replica::start("b", script).await;
+    let before = tasks();
+    let channel = builder([a.uri(), b.uri()], Hedge::after(Duration::from_millis(1)))
+        .budget(ample())
+        .build()
+        .unwrap();
+    connected(&channel).await;
+    let mut calls = JoinSet::new();
+    for id in 0..20 {
+        let mut client = ProbeClient::new(channel.clone());
+        calls.spawn(async move {
+            let result = client.get(request(&id.to_string())).await;
+            drop(client);
+            result
+        });
+    }
+    drop(channel);
+    a.seen.until("open calls", |seen| seen.running() > 0).await;
+    release.open();
+    for result in calls.join_all().await {
+        result.unwrap();
+    }
+    for replica in [&a, &b] {
+        replica
+            .seen
+            .until("no handler runs", |seen| seen.running() == 0)
+            .await;
+    }
+    support::until("no task is left", || tasks() <= before).await;
+}
+
+/// CA10: the runtime of the client ends with races open, one that waits among them.
+#[test]
+fn ca10_runtime_shut_down() {
+    let runtime = |workers| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(workers)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let servers = runtime(1);
+    let (a, b) = servers.block_on(async { (Replica::stuck("a").await, Replica::stuck("b").await) });
+    // Its streams have a head, so that the client holds a body that may end at any time.
+    let headed = servers.block_on(Raw::start(raw::script(|_| vec![Step::Head])));
+    for round in 0..20 {
+        let clients = runtime(2);
+        let channel = builder([a.uri(), b.uri()], Hedge::after(Duration::from_millis(1)))
+            .budget(ample())
+            .build()
+            .unwrap();
+        let streams = builder([headed.uri()], Hedge::on_failure())
+            .build()
+            .unwrap();
+        for id in 0..40 {
+            let mut client = ProbeClient::new(channel.clone());
+            clients.spawn(async move { client.get(request(&id.to_string())).await });
+            let mut client = ProbeClient::new(streams.clone());
+            clients.spawn(async move {
+                let response = client.watch(request("stream")).await?;
+                response.into_inner().message().await
+            });
+        }
+        let expected = (round + 1) * 10;
+        servers.block_on(async {
+            a.seen
+                .until("open calls", |seen| seen.calls() >= expected)
+                .await;
+            headed
+                .until("open streams", |log| log.streams >= expected)
+                .await;
+        });
+        match round % 2 {
+            0 => drop(clients),
+            _ => clients.shutdown_background(),
+        }
+        // The handles outlive their runtime.
+        drop((channel, streams));
+    }
+    servers.block_on(async {
+        headed
+            .until("no connection", |log| log.closed == log.connections)
+            .await;
+        for replica in [&a, &b] {
+            replica
+                .seen
+                .until("no handler runs", |seen| seen.running() == 0)
+                .await;
+        }
+    });
+}
