@@ -406,7 +406,7 @@ async fn a5_fa7_all_silent() {
         for raw in [&a, &b] {
             raw.until("the reset", |log| log.resets == [CANCEL]).await;
         }
-        support::until("no task is left", || {
+        support::eventually("no task is left", || {
             tokio::runtime::Handle::current()
                 .metrics()
                 .num_alive_tasks()
@@ -475,7 +475,7 @@ async fn fa2_streaming_while_unread() {
     };
     let call = tokio::spawn(async move { client.upload(messages).await });
     let replaced = || a.log(|log| log.streams) + b.log(|log| log.streams) == 3;
-    support::until("the replacement", replaced).await;
+    support::eventually("the replacement", replaced).await;
     go.open();
     let reply = call.await.unwrap().unwrap();
     assert_eq!(reply.get_ref().replica, "good");
@@ -571,7 +571,7 @@ async fn refused_after_it_was_up() {
         let mut client = client.clone();
         async move { client.off(request("held")).await }
     });
-    support::until("the first call", || ids(&[&a, &b], "held") == 1).await;
+    support::eventually("the first call", || ids(&[&a, &b], "held") == 1).await;
     for id in 0..20 {
         let response = client.clone().put(request(&id.to_string())).await;
         let response = response.unwrap();
@@ -584,7 +584,8 @@ async fn refused_after_it_was_up() {
 /// A.12: a call that is not repeatable, cut off after it was sent, was sent once.
 #[tokio::test]
 async fn a12_cut_connection_is_never_sent_twice() {
-    let cuts: [(&str, fn() -> Vec<Step>); 7] = [
+    type Cut = (&'static str, fn() -> Vec<Step>);
+    let cuts: [Cut; 7] = [
         ("before the head", || vec![Step::Body, Step::Close]),
         ("after the head", || {
             vec![Step::Body, Step::Head, Step::Close]

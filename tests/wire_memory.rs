@@ -51,7 +51,7 @@ async fn connected(channel: &HedgedChannel) {
         .put(request("warm"))
         .await
         .unwrap();
-    support::until("all connected", || {
+    support::eventually("all connected", || {
         let endpoints = channel.measured().endpoints;
         endpoints
             .iter()
@@ -97,7 +97,7 @@ fn ml1_flat() {
             for result in running.join_all().await {
                 result.unwrap();
             }
-            support::until("nothing is in flight", || {
+            support::eventually("nothing is in flight", || {
                 let endpoints = channel.measured().endpoints;
                 endpoints.iter().all(|endpoint| endpoint.in_flight == 0)
             })

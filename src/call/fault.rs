@@ -134,6 +134,9 @@ mod tests {
 
     type Cause = fn() -> Box<dyn Error + Send + Sync>;
 
+    /// A cause's name and maker; then the code, how it is unsent, unreachable, timed out.
+    type Case = (&'static str, Cause, Code, Option<Unsent>, bool, bool);
+
     /// What is provable by the causes, however deep they are. What only a connection can make
     /// (a GOAWAY, a request that hyper never took from its queue) is in `tests/wire_faults.rs`.
     #[test]
@@ -148,8 +151,7 @@ mod tests {
         let timeout: Cause = || Box::new(TimeoutExpired(()));
         let other: Cause = || Box::new(fmt::Error);
         let cancelled: Cause = || Box::new(Status::cancelled("by the server"));
-        // Code, how it is unsent, unreachable, timed out.
-        let cases: [(&str, Cause, Code, Option<Unsent>, bool, bool); 6] = [
+        let cases: [Case; 6] = [
             ("io", broken, Code::Unavailable, None, false, false),
             (
                 "refused stream",

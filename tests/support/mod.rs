@@ -414,7 +414,7 @@ pub fn request(id: &str) -> ProbeRequest {
 }
 
 /// Polls until `holds`: for what tells nobody that it changed.
-pub async fn until(what: &str, holds: impl Fn() -> bool) {
+pub async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let wait = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(1)).await;
