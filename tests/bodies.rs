@@ -298,7 +298,7 @@ async fn bl11_broken_answer_does_not_win() {
     let channel = fleet.channel(fleet.builder().max_attempts(2)).await;
     let mut client = ProbeClient::new(channel.clone());
     let call = tokio::spawn(async move { client.get(request("1")).await });
-    support::until(&channel, "the hedge has failed", |measured| {
+    support::until_measured(&channel, "the hedge has failed", |measured| {
         let in_flight: u32 = measured.endpoints.iter().map(|e| e.in_flight).sum();
         fleet.seen.finished() == 1 && in_flight == 1
     })

@@ -92,7 +92,7 @@ async fn bu2_exhausted_mid_call() {
     let channel = fleet.channel(builder).await;
     let mut client = ProbeClient::new(channel.clone());
     let call = tokio::spawn(async move { client.get(request("1")).await });
-    support::until(&channel, "the second hedge is refused", |measured| {
+    support::until_measured(&channel, "the second hedge is refused", |measured| {
         let mut methods = measured.methods.iter();
         methods.any(|method| method.suppressed == [("budget", 1)])
     })
@@ -336,13 +336,15 @@ async fn br5_probe_that_is_dropped_gives_its_place_back() {
         }
     })
     .await;
-    let policy = BreakerPolicy::default().cool_down(Duration::from_millis(1));
+    // A probe that hangs for longer than this gives its place to another by itself.
+    let cool_down = Duration::from_secs(2);
+    let policy = BreakerPolicy::default().cool_down(cool_down);
     let channel = fleet.channel(fleet.builder().breaker(policy)).await;
     let mut client = ProbeClient::new(channel.clone());
     for _ in 0..5 {
         client.put(request("fails")).await.unwrap_err();
     }
-    tokio::time::sleep(Duration::from_millis(5)).await;
+    tokio::time::sleep(cool_down + Duration::from_millis(5)).await;
     let probe = tokio::spawn({
         let mut client = client.clone();
         async move { client.get(request("stuck")).await }

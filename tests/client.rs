@@ -144,9 +144,12 @@ async fn mark_repeatable() {
         .await;
     assert!(response.unwrap().call_log().unwrap().hedge_won());
     assert_eq!(fleet.seen.of("1").len(), 2);
-    let mut plain = Request::new(request("2"));
-    plain.set_timeout(Duration::from_millis(150));
-    client.put(plain).await.unwrap_err();
+    let plain = tokio::spawn(async move { client.put(request("2")).await });
+    let arrived = |seen: &support::Seen| seen.of("2").len() == 1;
+    fleet.seen.until("the original arrives", arrived).await;
+    // Several thresholds later it is still alone.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    plain.abort();
     assert_eq!(fleet.seen.of("2").len(), 1);
 }
 
@@ -222,6 +225,7 @@ async fn the_protos_word() {
             "slow" => tokio::time::sleep(Duration::from_millis(80)).await,
             "unavailable" if arrival.previous() == 0 => return Err(Status::unavailable("down")),
             "internal" if arrival.previous() == 0 => return Err(Status::internal("down")),
+            "always" => return Err(Status::internal("down")),
             _ => {}
         }
         arrival.ok()
@@ -244,7 +248,7 @@ async fn the_protos_word() {
     assert_eq!(log.attempts()[1].kind(), AttemptKind::Retry);
     // Tuned: its own retryable codes, two attempts, a quantile (so no hedge without samples).
     client.tuned(request("internal")).await.unwrap();
-    client.get(request("internal")).await.unwrap_err();
+    client.get(request("always")).await.unwrap_err();
     assert!(!client.tuned(request("slow")).await.unwrap().hedged());
 }
 

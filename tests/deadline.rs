@@ -262,7 +262,8 @@ async fn case_7_threshold_beyond_the_deadline() {
 #[tokio::test]
 async fn a_servers_deadline_exceeded_is_an_answer() {
     let fleet = Fleet::start(2, |_| async { Err(Status::deadline_exceeded("shard 7")) }).await;
-    let mut client = ProbeClient::new(fleet.channel(fleet.builder()).await);
+    let builder = fleet.builder().hedge(Hedge::after(NEVER));
+    let mut client = ProbeClient::new(fleet.channel(builder).await);
     let status = client.get(request("1")).await.unwrap_err();
     assert_eq!(status.message(), "shard 7");
     assert_eq!(CallLog::of_status(&status).unwrap().attempts().len(), 1);
@@ -272,7 +273,8 @@ async fn a_servers_deadline_exceeded_is_an_answer() {
 #[tokio::test]
 async fn dl9_unreadable_timeout_in_metadata() {
     let fleet = Fleet::start(2, |arrival: Arrival| async move { arrival.ok() }).await;
-    let mut client = ProbeClient::new(fleet.channel(fleet.builder()).await);
+    let builder = fleet.builder().hedge(Hedge::after(NEVER));
+    let mut client = ProbeClient::new(fleet.channel(builder).await);
     let mut message = Request::new(request("1"));
     message
         .metadata_mut()

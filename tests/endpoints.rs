@@ -15,7 +15,7 @@ use std::{
 
 use support::{
     Arrival, Fleet, Latch, ProbeClient, ProbeRequest, Replica, connected, probe, proxy::Proxy,
-    request, settled, until,
+    request, settled, until_measured,
 };
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -280,7 +280,7 @@ async fn ec4_removed_while_running() {
     a.seen.until("it arrives", |seen| seen.calls() == 1).await;
     changes.send(Ok(Change::Remove(0))).unwrap();
     insert(&changes, 1, &b);
-    until(&channel, "b replaced a", |measured| {
+    until_measured(&channel, "b replaced a", |measured| {
         measured.endpoints.len() == 1 && *measured.endpoints[0].name == *b.addr.to_string()
     })
     .await;
@@ -332,7 +332,7 @@ async fn ec6_churn() {
     for key in 0..4 {
         changes.send(Ok(Change::Remove(key))).unwrap();
     }
-    until(&channel, "only one is left", |m| m.endpoints.len() == 1).await;
+    until_measured(&channel, "only one is left", |m| m.endpoints.len() == 1).await;
     done.store(true, Ordering::Relaxed);
     let calls: u32 = tasks.join_all().await.into_iter().sum();
     assert!(calls > 0);
@@ -374,7 +374,7 @@ async fn ec7_update_without_traffic() {
     }
     changes.send(Ok(Change::Remove(1))).unwrap();
     insert(&changes, 0, &a);
-    until(&channel, "a replaced b", |measured| {
+    until_measured(&channel, "a replaced b", |measured| {
         measured.endpoints.len() == 1 && *measured.endpoints[0].name == *a.addr.to_string()
     })
     .await;
@@ -392,13 +392,13 @@ async fn ec8_empty_then_refilled() {
     let mut client = ProbeClient::new(channel.clone());
     client.get(request("1")).await.unwrap();
     changes.send(Ok(Change::Remove(0))).unwrap();
-    until(&channel, "it is empty", |m| m.endpoints.is_empty()).await;
+    until_measured(&channel, "it is empty", |m| m.endpoints.is_empty()).await;
     let call = tokio::time::timeout(support::PATIENCE, client.get(request("2")));
     let status = call.await.expect("it does not wait").unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(status.message(), "the channel has no endpoint");
     insert(&changes, 0, &a);
-    until(&channel, "it is refilled", |m| m.endpoints.len() == 1).await;
+    until_measured(&channel, "it is refilled", |m| m.endpoints.len() == 1).await;
     client.get(within("3", support::PATIENCE)).await.unwrap();
 }
 
@@ -431,7 +431,7 @@ async fn case_10_endpoint_dies_and_returns() {
     c.seen.until("c serves", |seen| seen.calls() > 3).await;
     // It dies with its connections and its port.
     drop(proxy);
-    until(&channel, "c is set aside", |measured| {
+    until_measured(&channel, "c is set aside", |measured| {
         measured.endpoints[2].last_error.is_some()
     })
     .await;
@@ -481,7 +481,7 @@ async fn case_10_black_hole() {
         .build()
         .unwrap();
     connected(&channel, 2).await;
-    until(&channel, "the hole is set aside", |measured| {
+    until_measured(&channel, "the hole is set aside", |measured| {
         measured.endpoints[2].last_error.is_some()
     })
     .await;
@@ -499,7 +499,7 @@ async fn case_10_black_hole() {
         Server::builder(),
         |arrival: Arrival| async move { arrival.ok() },
     );
-    until(&channel, "the hole serves", |measured| {
+    until_measured(&channel, "the hole serves", |measured| {
         measured.endpoints[2].state == EndpointState::Ready
     })
     .await;
@@ -560,7 +560,7 @@ async fn connection_lost_under_a_call() {
         .until("both arrive", |seen| seen.calls() == 2)
         .await;
     insert(&changes, 1, &b);
-    until(&channel, "b is connected", |measured| {
+    until_measured(&channel, "b is connected", |measured| {
         let ready = |e: &&tonic_hedge::EndpointMeasured| e.state == EndpointState::Ready;
         measured.endpoints.iter().filter(ready).count() == 2
     })

@@ -31,6 +31,7 @@ async fn case_11_stop_values() {
     .await;
     let builder = fleet
         .builder()
+        .hedge(Hedge::after(NEVER))
         .retry(Retry::default().base(Duration::ZERO))
         .max_attempts(4)
         .without_breaker();
@@ -69,7 +70,7 @@ async fn case_11_stop_lets_running_attempts_go_on() {
     let channel = fleet.channel(builder).await;
     let mut client = ProbeClient::new(channel.clone());
     let call = tokio::spawn(async move { client.get(request("1")).await });
-    support::until(&channel, "the hedge has failed", |measured| {
+    support::until_measured(&channel, "the hedge has failed", |measured| {
         let in_flight: u32 = measured.endpoints.iter().map(|e| e.in_flight).sum();
         fleet.seen.finished() == 1 && in_flight == 1
     })
@@ -109,7 +110,7 @@ async fn case_11_stop_is_sticky() {
     let channel = fleet.channel(builder).await;
     let mut client = ProbeClient::new(channel.clone());
     let call = tokio::spawn(async move { client.get(request("1")).await });
-    support::until(&channel, "the original has failed", |measured| {
+    support::until_measured(&channel, "the original has failed", |measured| {
         let in_flight: u32 = measured.endpoints.iter().map(|e| e.in_flight).sum();
         fleet.seen.finished() == 1 && in_flight == 1
     })
@@ -131,9 +132,9 @@ async fn case_11_delay_is_kept() {
         }
     })
     .await;
-    // A threshold that passes long before.
     let builder = fleet
         .builder()
+        .hedge(Hedge::after(NEVER))
         .retry(Retry::default().base(Duration::ZERO))
         .max_attempts(4);
     let mut client = ProbeClient::new(fleet.channel(builder).await);
@@ -182,7 +183,8 @@ async fn pb6_hedge_in_flight_gets_pushback() {
 #[tokio::test]
 async fn pb4_longer_than_the_deadline() {
     let fleet = Fleet::start(2, |_| async { unavailable("2147483647") }).await;
-    let channel = fleet.channel(fleet.builder()).await;
+    let builder = fleet.builder().hedge(Hedge::after(NEVER));
+    let channel = fleet.channel(builder).await;
     let mut client = ProbeClient::new(channel.clone());
     let mut message = Request::new(request("1"));
     message.set_timeout(Duration::from_secs(600));

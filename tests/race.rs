@@ -227,7 +227,7 @@ async fn rc8_both_fail() {
     let channel = fleet.channel(builder).await;
     let mut client = ProbeClient::new(channel.clone());
     let call = tokio::spawn(async move { client.get(request("1")).await });
-    support::until(&channel, "the original's failure is counted", |measured| {
+    support::until_measured(&channel, "the original's failure is counted", |measured| {
         let in_flight: u32 = measured.endpoints.iter().map(|e| e.in_flight).sum();
         fleet.seen.finished() == 1 && in_flight == 1
     })
@@ -352,7 +352,8 @@ async fn rc14_message_then_bad_status() {
     };
     let rewrite = move |response| with_trailers(response, bad);
     let fleet = Fleet::rewriting(2, Arc::new(rewrite), |arrival| async move { arrival.ok() }).await;
-    let mut client = ProbeClient::new(fleet.channel(fleet.builder()).await);
+    let builder = fleet.builder().hedge(Hedge::after(NEVER));
+    let mut client = ProbeClient::new(fleet.channel(builder).await);
     let status = client.get(request("1")).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Internal, "disk"));
     let log = CallLog::of_status(&status).unwrap();
@@ -392,7 +393,7 @@ async fn case_4_message_then_failure_in_trailers_does_not_win() {
     let channel = fleet.channel(builder).await;
     let mut client = ProbeClient::new(channel.clone());
     let call = tokio::spawn(async move { client.get(request("1")).await });
-    support::until(&channel, "the hedge has failed", |measured| {
+    support::until_measured(&channel, "the hedge has failed", |measured| {
         let in_flight: u32 = measured.endpoints.iter().map(|e| e.in_flight).sum();
         fleet.seen.finished() == 1 && in_flight == 1
     })

@@ -75,7 +75,7 @@ pub async fn connected(channel: &HedgedChannel, count: usize) {
     let status = grpc.unary(Request::new(ProbeRequest::default()), path, codec);
     let status = status.await.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented, "{status:?}");
-    until(channel, "all endpoints are connected", |measured| {
+    until_measured(channel, "all endpoints are connected", |measured| {
         let ready = |state| state == EndpointState::Ready;
         let endpoints = measured.endpoints.iter();
         endpoints.filter(|endpoint| ready(endpoint.state)).count() == count
@@ -85,7 +85,7 @@ pub async fn connected(channel: &HedgedChannel, count: usize) {
 
 /// Waits until no attempt is in flight any more.
 pub async fn settled(channel: &HedgedChannel) {
-    until(channel, "no attempt is in flight", |measured| {
+    until_measured(channel, "no attempt is in flight", |measured| {
         let mut endpoints = measured.endpoints.iter();
         endpoints.all(|endpoint| endpoint.in_flight == 0)
     })
@@ -93,7 +93,11 @@ pub async fn settled(channel: &HedgedChannel) {
 }
 
 /// Waits until what `channel` measured `holds`.
-pub async fn until(channel: &HedgedChannel, what: &str, holds: impl Fn(&Measured) -> bool) {
+pub async fn until_measured(
+    channel: &HedgedChannel,
+    what: &str,
+    holds: impl Fn(&Measured) -> bool,
+) {
     let wait = async {
         while !holds(&channel.measured()) {
             tokio::time::sleep(Duration::from_millis(1)).await;

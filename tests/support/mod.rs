@@ -36,7 +36,7 @@ pub mod probe {
     tonic::include_proto!("hedge.testing.v1");
 }
 
-pub use fleet::{Fleet, connected, settled, until};
+pub use fleet::{Fleet, connected, settled, until_measured};
 
 use self::wire::{Rewrite, unchanged};
 pub use probe::{
