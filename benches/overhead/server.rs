@@ -66,9 +66,7 @@ pub(crate) fn serve() -> Outcome<()> {
             tokio::spawn(serving.serve_with_incoming(TcpListenerStream::new(listener)));
         }
         println!("{}", addrs.join(" "));
-        let closed = tokio::task::spawn_blocking(|| {
-            std::io::stdin().read_to_end(&mut Vec::new())
-        });
+        let closed = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
         closed.await??;
         Ok(())
     })
@@ -106,10 +104,7 @@ impl Probe for AtOnce {
     async fn tuned(&self, _: Request<ProbeRequest>) -> Answer {
         answer()
     }
-    async fn watch(
-        &self,
-        _: Request<ProbeRequest>,
-    ) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(&self, _: Request<ProbeRequest>) -> Result<Response<Self::WatchStream>, Status> {
         Err(Status::unimplemented("not measured"))
     }
     async fn upload(&self, _: Request<Streaming<ProbeRequest>>) -> Answer {

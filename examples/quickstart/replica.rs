@@ -194,10 +194,7 @@ impl Probe for Slow {
     async fn tuned(&self, request: Request<ProbeRequest>) -> Answer {
         self.answer(request).await
     }
-    async fn watch(
-        &self,
-        _: Request<ProbeRequest>,
-    ) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(&self, _: Request<ProbeRequest>) -> Result<Response<Self::WatchStream>, Status> {
         Err(Status::unimplemented("not in this example"))
     }
     async fn upload(&self, _: Request<Streaming<ProbeRequest>>) -> Answer {
