@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::{
     measure::Probe,
-    race::{Drive, End, MAX_UNSENT, Over, Rules},
+    race::{Drive, End, MAX_UNSENT, Rules},
 };
 
 pub(crate) use classify::Codes;
@@ -40,7 +40,7 @@ use crate::{
     channel::Shared,
     criticality::Criticality,
     log::CallLogBuilder,
-    method::{Method, key},
+    method::Method,
     request::{Hedging, Overrides},
     telemetry::CallSpan,
 };
@@ -56,11 +56,9 @@ pub(crate) type CallFuture =
 /// and the context that its spans hang under.
 pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
     let started = Instant::now();
-    let path = request.uri().path();
-    let method = Arc::clone(shared.methods().find(path));
-    let span = shared
-        .telemetry()
-        .start_call(key(path).trim_start_matches('/'));
+    let (method, name) = shared.methods().find(request.uri().path());
+    let method = Arc::clone(method);
+    let span = shared.telemetry().start_call(name);
     let call = Call {
         deadline: deadline::read(request.headers()),
         shared: Arc::clone(shared),
@@ -68,16 +66,9 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
         started,
         ambient: Criticality::current(),
     };
-    Box::pin(async move {
-        let mut span = span;
-        match call.admit() {
-            Ok(probe) => call.run(request, span, probe).await,
-            Err(status) => {
-                span.finish(status.code());
-                Err(with_log(CallLogBuilder::default(), Duration::ZERO, status))
-            }
-        }
-    })
+    // One future and no layers: each would hold the request once more, and all of it is moved
+    // into the box.
+    Box::pin(call.run(request, span))
 }
 
 /// What one call is made of, apart from its request.
@@ -111,8 +102,14 @@ impl Call {
         self,
         request: Request<Body>,
         mut span: CallSpan,
-        probe: Option<Probe>,
     ) -> Result<Response<Body>, Status> {
+        let probe = match self.admit() {
+            Ok(probe) => probe,
+            Err(status) => {
+                span.finish(status.code());
+                return Err(with_log(CallLogBuilder::default(), Duration::ZERO, status));
+            }
+        };
         let now = self.shared.since_epoch(self.started);
         self.shared.ensure_started();
         self.shared.budget().deposit(now);
@@ -126,7 +123,8 @@ impl Call {
             }
         };
         let rules = self.rules(&terms);
-        let host = CallHost::new(
+        // Kept here while the race is driven: it is large, and would move with each step.
+        let mut host = CallHost::new(
             Arc::clone(&self.shared),
             Arc::clone(&self.method),
             terms,
@@ -138,8 +136,10 @@ impl Call {
         if !rules.hedging {
             host.report_at_start();
         }
-        let over = self.race(host, rules).await?;
-        self.finish(over)
+        match self.race(&mut host, rules).await {
+            Ok((reply, at)) => self.finish(host, reply, at),
+            Err(status) => Err(fail(host, self.started.elapsed(), status)),
+        }
     }
 
     /// What applies to the call, and what its attempts are made from. The request's own word
@@ -222,15 +222,18 @@ impl Call {
     }
 
     /// Drives the race; again while no endpoint has become ready yet.
-    async fn race(&self, mut host: CallHost, rules: Rules) -> Result<Over<CallHost>, Status> {
+    async fn race(
+        &self,
+        host: &mut CallHost,
+        rules: Rules,
+    ) -> Result<(Option<Ran>, Duration), Status> {
         let mut changed = None;
         loop {
-            let over = Drive::new(host, rules.clone(), self.started).await;
+            let over = Drive::new(&mut *host, rules.clone(), self.started).await;
             if over.end != End::Unplaced {
-                return Ok(over);
+                return Ok((over.reply, over.at));
             }
-            host = over.host;
-            let status = match host.unplaced.take() {
+            return Err(match host.unplaced.take() {
                 Some(Unplaced::NotYet) => match changed.take() {
                     // Listens first, then looks again: no change in between is missed.
                     None => {
@@ -244,19 +247,17 @@ impl Call {
                 },
                 Some(Unplaced::Never(why)) => Status::unavailable(why.to_string()),
                 None => Status::internal("the request's body was lost before it was sent"),
-            };
-            return Err(fail(host, self.started.elapsed(), status));
+            });
         }
     }
 
     /// Makes the call's result of what the race ended with.
-    fn finish(&self, over: Over<CallHost>) -> Result<Response<Body>, Status> {
-        let Over {
-            mut host,
-            reply,
-            at,
-            ..
-        } = over;
+    fn finish(
+        &self,
+        mut host: CallHost,
+        reply: Option<Ran>,
+        at: Duration,
+    ) -> Result<Response<Body>, Status> {
         let Finished { reply, held } = match reply {
             Some(Ran::Finished(finished)) => finished,
             Some(Ran::Place(_)) => {

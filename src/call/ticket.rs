@@ -66,36 +66,38 @@ impl Ticket {
 
     /// The endpoint gave an answer.
     pub(crate) fn answered(&mut self) {
-        let (now, elapsed) = (self.shared.now(), self.elapsed());
-        if self.close() {
+        if let Some((now, elapsed)) = self.close() {
             self.endpoint.load().finished(now, elapsed);
         }
     }
 
     /// The endpoint failed.
     pub(crate) fn failed(&mut self) {
-        let (now, elapsed) = (self.shared.now(), self.elapsed());
-        if self.close() {
+        if let Some((now, elapsed)) = self.close() {
             self.endpoint.load().failed(now, elapsed);
         }
     }
 
     /// The attempt never reached the endpoint.
     pub(crate) fn released(&mut self) {
-        if self.close() {
+        if std::mem::take(&mut self.open) {
             self.endpoint.load().released();
         }
     }
 
-    fn close(&mut self) -> bool {
-        std::mem::take(&mut self.open)
+    /// Now, and how long the attempt ran; `None` if it has ended before. Reads the clock once,
+    /// and not at all in the drop of an attempt that has ended.
+    fn close(&mut self) -> Option<(Duration, Duration)> {
+        std::mem::take(&mut self.open).then(|| {
+            let now = self.shared.now();
+            (now, now.saturating_sub(self.launched))
+        })
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let (now, elapsed) = (self.shared.now(), self.elapsed());
-        if self.close() {
+        if let Some((now, elapsed)) = self.close() {
             self.endpoint.load().discarded(now, elapsed);
         }
     }

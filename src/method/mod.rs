@@ -7,4 +7,4 @@ mod table;
 pub use state::Estimator;
 pub(crate) use state::{Defaults, Method};
 pub(crate) use stats::{HedgeEnd, Stats};
-pub(crate) use table::{MethodTable, key};
+pub(crate) use table::MethodTable;

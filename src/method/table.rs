@@ -41,10 +41,15 @@ impl MethodTable {
         })
     }
 
-    /// The method of a path. A client with an origin puts its prefix before the two segments
-    /// that name the method.
-    pub(crate) fn find(&self, path: &str) -> &Arc<Method> {
-        self.known.get(key(path)).unwrap_or(&self.other)
+    /// The method of a path, and its name as `package.Service/Method`. A client with an origin
+    /// puts its prefix before the two segments that name the method.
+    pub(crate) fn find<'a>(&'a self, path: &'a str) -> (&'a Arc<Method>, &'a str) {
+        // Nearly every path is a key as it is.
+        let known = self.known.get(path).or_else(|| self.known.get(key(path)));
+        match known {
+            Some(method) => (method, method.name()),
+            None => (&self.other, key(path).trim_start_matches('/')),
+        }
     }
 
     /// Whether the methods' estimators put samples aside, to be folded off the calls' path.
@@ -59,7 +64,7 @@ impl MethodTable {
 }
 
 /// The last two segments of a path, with their slashes: `/package.Service/Method`.
-pub(crate) fn key(path: &str) -> &str {
+fn key(path: &str) -> &str {
     let service = path
         .rfind('/')
         .and_then(|method| path[..method].rfind('/'))

@@ -36,6 +36,28 @@ pub trait Host {
     fn discard(&mut self, now: Duration, launch: Launch, attempt: Self::Attempt, why: Gone);
 }
 
+/// A host that somebody else keeps: it need not move with the race.
+impl<H: Host> Host for &mut H {
+    type Attempt = H::Attempt;
+    type Reply = H::Reply;
+
+    fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Self::Attempt>> {
+        H::launch(self, now, launch)
+    }
+
+    fn ask(&mut self, now: Duration, ask: Ask) -> Answer {
+        H::ask(self, now, ask)
+    }
+
+    fn judge(&mut self, now: Duration, launch: &Launch, reply: &mut Self::Reply) -> Verdict {
+        H::judge(self, now, launch, reply)
+    }
+
+    fn discard(&mut self, now: Duration, launch: Launch, attempt: Self::Attempt, why: Gone) {
+        H::discard(self, now, launch, attempt, why);
+    }
+}
+
 /// A launched attempt.
 #[derive(Debug)]
 pub struct Launched<A> {

@@ -1,0 +1,119 @@
+//! Three tonic servers that answer at once, in a process of their own.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+};
+
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status, Streaming, codegen::BoxStream, transport::Server};
+
+use crate::{Outcome, runtime};
+use probe::{
+    ProbeReply, ProbeRequest,
+    probe_server::{Probe, ProbeServer},
+};
+
+/// The generated code of `proto/hedge/testing/v1/probe.proto`.
+#[allow(missing_docs, unreachable_pub)]
+pub(crate) mod probe {
+    tonic::include_proto!("hedge.testing.v1");
+}
+
+/// The servers' process. It ends with this.
+pub(crate) struct Servers {
+    pub(crate) addrs: Vec<SocketAddr>,
+    process: Child,
+}
+
+impl Servers {
+    pub(crate) fn start() -> Outcome<Self> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .arg("--serve")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        if let Some(stdout) = process.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let addrs: Result<Vec<_>, _> = line.split_whitespace().map(str::parse).collect();
+        Ok(Self {
+            addrs: addrs?,
+            process,
+        })
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        // The end of its stdin ends it; without waiting it would stay a zombie.
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// The process's work: prints the three addresses, and serves until stdin is closed.
+pub(crate) fn serve() -> Outcome<()> {
+    runtime()?.block_on(async {
+        let mut addrs = Vec::new();
+        for _ in 0..3 {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            addrs.push(listener.local_addr()?.to_string());
+            let serving = Server::builder().add_service(ProbeServer::new(AtOnce));
+            tokio::spawn(serving.serve_with_incoming(TcpListenerStream::new(listener)));
+        }
+        println!("{}", addrs.join(" "));
+        let closed = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+        closed.await??;
+        Ok(())
+    })
+}
+
+/// Answers at once.
+struct AtOnce;
+
+type Answer = Result<Response<ProbeReply>, Status>;
+
+fn answer() -> Answer {
+    Ok(Response::new(ProbeReply::default()))
+}
+
+#[tonic::async_trait]
+impl Probe for AtOnce {
+    type WatchStream = BoxStream<ProbeReply>;
+    type ChatStream = BoxStream<ProbeReply>;
+
+    async fn get(&self, _: Request<ProbeRequest>) -> Answer {
+        answer()
+    }
+    async fn put(&self, _: Request<ProbeRequest>) -> Answer {
+        answer()
+    }
+    async fn keyed(&self, _: Request<ProbeRequest>) -> Answer {
+        answer()
+    }
+    async fn vetoed(&self, _: Request<ProbeRequest>) -> Answer {
+        answer()
+    }
+    async fn off(&self, _: Request<ProbeRequest>) -> Answer {
+        answer()
+    }
+    async fn tuned(&self, _: Request<ProbeRequest>) -> Answer {
+        answer()
+    }
+    async fn watch(&self, _: Request<ProbeRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+    async fn upload(&self, _: Request<Streaming<ProbeRequest>>) -> Answer {
+        Err(Status::unimplemented("not measured"))
+    }
+    async fn chat(
+        &self,
+        _: Request<Streaming<ProbeRequest>>,
+    ) -> Result<Response<Self::ChatStream>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+}
