@@ -6,10 +6,14 @@
 //! and each call's original the same work. It fails unless, above capacity, hedging keeps
 //! upstream calls and goodput within 3 % of what they are without it.
 
+#[path = "../examples/support/quantile.rs"]
+mod quantile;
 #[path = "../examples/support/queue.rs"]
 mod queue;
 #[path = "../examples/support/replica.rs"]
 mod replica;
+#[path = "../examples/support/script.rs"]
+mod script;
 #[path = "../examples/support/traffic.rs"]
 mod traffic;
 
@@ -27,9 +31,11 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 use tonic_hedge::{BreakerPolicy, Hedge, HedgedChannel};
 
+use quantile::quantile;
 use queue::Queue;
-use replica::{Arrival, Replica, Script, probe};
-use traffic::{Seen, exponential, offer, quantile, schedule};
+use replica::Replica;
+use script::{Arrival, Script, probe};
+use traffic::{Seen, exponential, offer, schedule};
 
 const REPLICAS: usize = 3;
 
@@ -285,15 +291,10 @@ impl Side {
             channel = channel.hedge(Hedge::at(0.95));
         }
         let channel = channel.build()?;
-        for seen in offer(&channel, 0, calls).await {
-            let below = seen.index < tips;
-            let part = if below {
-                &mut self.below
-            } else {
-                &mut self.above
-            };
-            part.saw(&seen);
-        }
+        let seen = offer(&channel, 0, calls).await?;
+        let (below, above) = seen.split_at(tips);
+        self.below.saw(below);
+        self.above.saw(above);
         let [below, above] = &*upstream;
         self.below.upstream += below.load(Ordering::Relaxed);
         self.above.upstream += above.load(Ordering::Relaxed);
@@ -311,15 +312,17 @@ impl Side {
 }
 
 impl Part {
-    fn saw(&mut self, seen: &Seen) {
-        self.calls += 1;
-        match seen.code {
-            Code::Ok => {
-                self.good += 1;
-                self.latencies.push(seen.latency);
+    fn saw(&mut self, seen: &[Seen]) {
+        self.calls += seen.len() as u64;
+        for call in seen {
+            match call.code {
+                Code::Ok => {
+                    self.good += 1;
+                    self.latencies.push(call.latency);
+                }
+                Code::Unavailable => self.shed += 1,
+                _ => {}
             }
-            Code::Unavailable => self.shed += 1,
-            _ => {}
         }
     }
 }

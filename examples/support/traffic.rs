@@ -3,21 +3,20 @@
 use std::time::Duration;
 
 use tokio::{
-    task::JoinSet,
+    task::JoinError,
     time::{Instant, sleep_until},
 };
+use tonic::Code;
 use tonic_hedge::HedgedChannel;
 
-use crate::replica::probe::{ProbeRequest, probe_client::ProbeClient};
+use crate::script::probe::{ProbeRequest, probe_client::ProbeClient};
 
 /// One call, as its caller saw it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// The call's place in the schedule.
-    pub(crate) index: usize,
     /// Since it was due, so that a late generator does not flatter anybody.
     pub(crate) latency: Duration,
-    pub(crate) code: tonic::Code,
+    pub(crate) code: Code,
 }
 
 /// When the calls of a Poisson process come, in order, for as long as `length`. `rate` is the
@@ -45,38 +44,42 @@ pub(crate) fn exponential(draws: &mut fastrand::Rng) -> f64 {
     -(1.0 - draws.f64()).ln()
 }
 
-/// Makes the calls of `schedule`, named from `first` on, and waits for the last one's end.
-pub(crate) async fn offer(channel: &HedgedChannel, first: u64, schedule: &[Duration]) -> Vec<Seen> {
+/// Makes the calls of `schedule`, named from `first` on, and waits for the last one's end. What
+/// was seen comes in their order.
+///
+/// # Errors
+/// A call panicked.
+pub(crate) async fn offer(
+    channel: &HedgedChannel,
+    first: u64,
+    schedule: &[Duration],
+) -> Result<Vec<Seen>, JoinError> {
     let start = Instant::now();
     let client = ProbeClient::new(channel.clone());
-    let mut calls = JoinSet::new();
-    for (index, at) in schedule.iter().enumerate() {
+    let mut calls = Vec::with_capacity(schedule.len());
+    for (id, at) in (first..).zip(schedule) {
         let due = start + *at;
         sleep_until(due).await;
-        let mut client = client.clone();
-        calls.spawn(async move {
-            let request = ProbeRequest {
-                id: (first + index as u64).to_string(),
-                ..ProbeRequest::default()
-            };
-            let code = match client.get(request).await {
-                Ok(_) => tonic::Code::Ok,
-                Err(status) => status.code(),
-            };
-            Seen {
-                index,
-                latency: due.elapsed(),
-                code,
-            }
-        });
+        calls.push(tokio::spawn(make(client.clone(), id, due)));
     }
-    calls.join_all().await
+    let mut seen = Vec::with_capacity(calls.len());
+    for call in calls {
+        seen.push(call.await?);
+    }
+    Ok(seen)
 }
 
-/// The least of the latencies that a share `q` of them did not exceed, in milliseconds; 0 for none.
-pub(crate) fn quantile(mut latencies: Vec<Duration>, q: f64) -> f64 {
-    latencies.sort_unstable();
-    let rank = (q * latencies.len() as f64).ceil() as usize;
-    let latency = latencies.get(rank.saturating_sub(1));
-    latency.map_or(0.0, Duration::as_secs_f64) * 1e3
+async fn make(mut client: ProbeClient<HedgedChannel>, id: u64, due: Instant) -> Seen {
+    let request = ProbeRequest {
+        id: id.to_string(),
+        ..ProbeRequest::default()
+    };
+    let code = match client.get(request).await {
+        Ok(_) => Code::Ok,
+        Err(status) => status.code(),
+    };
+    Seen {
+        latency: due.elapsed(),
+        code,
+    }
 }
