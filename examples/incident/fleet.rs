@@ -20,21 +20,24 @@ use crate::{
 };
 
 /// Calls per second, in all phases.
-pub(crate) const RATE: f64 = 150.0;
+pub(crate) const RATE: f64 = 80.0;
 
 /// What an attempt takes in microseconds, unless something is wrong.
-const USUAL: Range<u64> = 8_000..16_000;
+const USUAL: Range<u64> = 20_000..40_000;
+
+/// The time to a failure, and the least to an answer while others fail.
+const FAILING: Duration = Duration::from_millis(38);
 
 /// Of a hundred attempts two meet a pause at any time.
-const PAUSED: Range<u64> = 50_000..100_000;
+const PAUSED: Range<u64> = 120_000..250_000;
 
 /// In the tail twice as many pause, for longer.
-const PAUSED_LONG: Range<u64> = 150_000..300_000;
+const PAUSED_LONG: Range<u64> = 400_000..800_000;
 
-/// Served at once by one replica that is overloaded. With work of 56 ms on average, three
-/// replicas serve 107 calls a second: the rate is 140 % of it.
+/// Served at once by one replica that is overloaded. With work of 105 ms on average, three
+/// replicas serve 57 calls a second: the rate is 140 % of it.
 const SLOTS: usize = 2;
-const OVERLOADED: Range<u64> = 40_000..72_000;
+const OVERLOADED: Range<u64> = 75_000..135_000;
 
 /// Waiting at one replica.
 const WAITING: usize = 8;
@@ -133,11 +136,13 @@ impl Script for Suffering {
                 sleep(work(&mut draws, 2, PAUSED) * 10).await;
             }
             Phase::Failing => {
-                sleep(work(&mut draws, 2, PAUSED)).await;
-                // Two of five, never five in a row: that would open the breaker.
+                // Two of five, and answers in the order of calls: five failures in a row would
+                // open the breaker.
                 if arrival.call * 2 % 5 < 2 {
+                    sleep(FAILING).await;
                     return Err(Status::internal("a shard is broken"));
                 }
+                sleep(work(&mut draws, 2, PAUSED).max(FAILING)).await;
             }
             Phase::Overload => {
                 let work = Duration::from_micros(draws.u64(OVERLOADED));
