@@ -1,0 +1,41 @@
+//! A replica: a real tonic server on a loopback port.
+
+use std::{io, net::SocketAddr};
+
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+
+use crate::script::{Script, service};
+
+/// A running replica. Dropped, it is killed with its connections.
+pub(crate) struct Replica {
+    addr: SocketAddr,
+    server: JoinHandle<()>,
+}
+
+impl Replica {
+    /// Starts one.
+    pub(crate) async fn start(script: impl Script) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let addr = listener.local_addr()?;
+        let server = tokio::spawn(async move {
+            let incoming = TcpListenerStream::new(listener);
+            let serving = Server::builder().add_service(service(script));
+            if let Err(error) = serving.serve_with_incoming(incoming).await {
+                eprintln!("replica {addr}: {error}");
+            }
+        });
+        Ok(Self { addr, server })
+    }
+
+    pub(crate) fn uri(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
