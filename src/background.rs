@@ -2,16 +2,20 @@
 
 use std::{
     future::Future,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, task::AbortHandle};
 
-/// One background task. A channel is built without a runtime, so it starts at the first call.
+/// One background task. A channel is built without a runtime, so it starts at the first call;
+/// and again, on the runtime of that call, when its own runtime has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
-    started: AtomicBool,
+    started: Arc<AtomicBool>,
     task: Mutex<Option<AbortHandle>>,
 }
 
@@ -26,10 +30,27 @@ impl Background {
             return;
         }
         match Handle::try_current() {
-            Ok(runtime) => *self.task.lock() = Some(runtime.spawn(work()).abort_handle()),
+            Ok(runtime) => {
+                let running = Running(Arc::clone(&self.started));
+                let work = work();
+                let task = runtime.spawn(async move {
+                    let _running = running;
+                    work.await;
+                });
+                *self.task.lock() = Some(task.abort_handle());
+            }
             // The next call tries again.
             Err(_) => self.started.store(false, Ordering::Relaxed),
         }
+    }
+}
+
+/// Dropped with its task, whatever ended that.
+struct Running(Arc<AtomicBool>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

@@ -45,7 +45,8 @@ pub trait RequestExt: Sized {
     fn without_hedging(self) -> Self;
 
     /// This call is hedged by a policy of its own. A policy that does not validate fails the
-    /// call with INVALID_ARGUMENT. Repeatability is a matter of its own.
+    /// call with INVALID_ARGUMENT. Repeatability is a matter of its own, and so are the
+    /// method's latency window and win rate: the request's `window` and `win_rate` say nothing.
     #[must_use]
     fn hedge(self, policy: Hedge) -> Self;
 }

@@ -20,7 +20,7 @@ use fastrand::Rng;
 use tokio::time::{Instant, advance, sleep, sleep_until};
 use tonic_hedge_engine::race::{
     Answer, Ask, AttemptId, Drive, End, Gone, Host, Kind, Launch, Launched, MAX_UNSENT, Over,
-    Pushback, Rules, Unsent, Verdict,
+    Pushback, Race, Rules, Unsent, Verdict,
 };
 
 fn ms(ms: u64) -> Duration {
@@ -33,6 +33,7 @@ fn rules() -> Rules {
         max_concurrent: 2,
         hedging: true,
         retries: true,
+        eager: false,
         max_unsent: MAX_UNSENT,
         deadline: None,
     }
@@ -150,7 +151,13 @@ impl Host for Script {
         answer
     }
 
-    fn judge(&mut self, now: Duration, launch: &Launch, reply: &mut Self::Reply) -> Verdict {
+    fn judge(
+        &mut self,
+        now: Duration,
+        launch: &Launch,
+        reply: &mut Self::Reply,
+        _: &Race,
+    ) -> Verdict {
         assert_eq!(launch.id, reply.0);
         self.world.note(now, launch.id, Fate::Judged);
         reply.1
@@ -549,6 +556,7 @@ async fn rc9_ca2_ten_thousand_schedules_leave_nothing() {
             max_concurrent: rng.u32(1..4),
             hedging: rng.bool(),
             retries: rng.bool(),
+            eager: false,
             max_unsent: rng.u32(0..3),
             deadline: rng.bool().then(|| any_time(rng)),
         };

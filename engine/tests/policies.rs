@@ -522,6 +522,7 @@ impl World {
             max_concurrent: self.hedge.max_concurrent,
             hedging: max_attempts > 1,
             retries: self.retry.enabled,
+            eager: false,
             max_unsent: MAX_UNSENT,
             deadline,
         });

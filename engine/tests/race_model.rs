@@ -325,6 +325,7 @@ fn any_script() -> impl Strategy<Value = Script> {
                 max_concurrent: bounds.1,
                 hedging: kinds.0,
                 retries: kinds.1,
+                eager: false,
                 max_unsent: bounds.2,
                 deadline: (times.0 < NEVER).then(|| ms(times.0)),
             },

@@ -18,6 +18,7 @@ fn rules() -> Rules {
         max_concurrent: 2,
         hedging: true,
         retries: true,
+        eager: false,
         max_unsent: MAX_UNSENT,
         deadline: None,
     }
@@ -797,6 +798,7 @@ fn a_never_sent_hedge_is_replaced_at_once() {
 #[test]
 fn replacements_are_capped() {
     let rules = Rules {
+        eager: false,
         max_unsent: 1,
         ..Rules::single(None)
     };

@@ -360,6 +360,7 @@ fn all_rules(deadline: Option<Duration>) -> Vec<Rules> {
                     max_concurrent,
                     hedging,
                     retries,
+                    eager: false,
                     max_unsent: 1,
                     deadline,
                 });

@@ -31,6 +31,7 @@ fn rules() -> Rules {
         max_concurrent: 2,
         hedging: true,
         retries: true,
+        eager: false,
         max_unsent: MAX_UNSENT,
         deadline: None,
     }

@@ -94,6 +94,17 @@ struct Rewound {
     keep: usize,
     /// The attempt whose body this is now; an older one reads nothing more.
     reader: u32,
+    /// All of it was taken.
+    ended: bool,
+}
+
+/// What an abandoned attempt still has to do with its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upload {
+    /// It has all of it, of which it may keep so many bytes.
+    Whole(usize),
+    /// It reads a stream of the caller's.
+    Streaming,
 }
 
 impl Rewind {
@@ -104,6 +115,7 @@ impl Rewind {
             taken: Some(read),
             keep,
             reader: 0,
+            ended: false,
         })))
     }
 
@@ -119,9 +131,14 @@ impl Rewind {
         })
     }
 
-    /// Bytes that are kept to be given again.
-    pub(crate) fn kept(&self) -> usize {
-        self.0.lock().taken.as_ref().map_or(0, Bytes::len)
+    /// What the attempt has still to do with it. One message counts as taken: nobody waits to
+    /// make more of it.
+    pub(crate) fn upload(&self) -> Upload {
+        let rewound = self.0.lock();
+        match rewound.ended || rewound.keep > 0 {
+            true => Upload::Whole(rewound.taken.as_ref().map_or(0, Bytes::len)),
+            false => Upload::Streaming,
+        }
     }
 
     /// Whether the body can still be sent again.
@@ -161,6 +178,7 @@ impl http_body::Body for RewindBody {
                 _ => None,
             };
         }
+        rewound.ended |= matches!(polled, Poll::Ready(None)) || rewound.rest.is_end_stream();
         polled
     }
 

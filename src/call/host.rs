@@ -12,13 +12,15 @@ use tonic::{Code, body::Body};
 use tonic_hedge_engine::{
     measure::Probe,
     policy::{Hedge, Target},
-    race::{Answer, Ask, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Unsent, Verdict},
+    race::{
+        Answer, Ask, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Race, Unsent, Verdict,
+    },
 };
 
 use self::hedges::Unended;
 use super::{
     attempt::{Attempt, Finished, Held, Reply, Until},
-    body::{Replay, Rewind},
+    body::{Replay, Rewind, Upload},
     classify, deadline,
     loser::{self, Disposed},
     running::{Place, Ran, Running, Waiting},
@@ -56,11 +58,11 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Bytes that an attempt in flight keeps.
-    fn kept(&self) -> usize {
+    /// What an attempt in flight has to do with it.
+    fn upload(&self) -> Upload {
         match self {
-            Self::Whole(bytes) => bytes.len(),
-            Self::Passing(rewind) => rewind.kept(),
+            Self::Whole(bytes) => Upload::Whole(bytes.len()),
+            Self::Passing(rewind) => rewind.upload(),
         }
     }
 }
@@ -104,6 +106,8 @@ pub(crate) struct CallHost {
     winner: Option<Launch>,
     /// Why the original found no endpoint.
     pub(crate) unplaced: Option<Unplaced>,
+    /// The deadline's failure is recorded.
+    timed_out: bool,
 }
 
 /// What a call's host leaves behind.
@@ -114,6 +118,8 @@ pub(crate) struct Ending {
     pub(crate) probe: Option<Probe>,
     /// The hedge whose answer became the call's, and its threshold.
     pub(crate) hedge_won: Option<(AttemptId, Option<Duration>)>,
+    /// The request's body, where it was passed on.
+    pub(crate) upload: Option<Rewind>,
 }
 
 /// Why a launch found no endpoint.
@@ -151,6 +157,7 @@ impl CallHost {
             hedges: None,
             winner: None,
             unplaced: None,
+            timed_out: false,
         }
     }
 
@@ -164,6 +171,10 @@ impl CallHost {
                 .winner
                 .filter(|winner| winner.kind == Kind::Hedge)
                 .map(|winner| (winner.id, self.threshold)),
+            upload: match self.prototype.body {
+                Source::Whole(_) => None,
+                Source::Passing(rewind) => Some(rewind),
+            },
         }
     }
 
@@ -207,7 +218,12 @@ impl CallHost {
         let clock = self.clock(now);
         let picked = endpoints.pick(clock, &self.tried, purpose);
         match (&picked, self.unsent_at.take()) {
-            (Picked::Endpoint(..), _) | (_, None) => picked,
+            (Picked::Endpoint(..), _) => picked,
+            // One may have become ready since.
+            (_, None) if endpoints.has_ready(&self.tried, purpose) => {
+                endpoints.pick(clock, &self.tried, purpose)
+            }
+            (_, None) => picked,
             // It has served no attempt of this call, and it is the only one there is.
             (_, Some(unsent_at)) => {
                 self.tried.retain(|tried| !Arc::ptr_eq(tried, &unsent_at));
@@ -243,10 +259,10 @@ impl CallHost {
     }
 
     /// Records an outcome with the breaker, and tells once what it changed.
-    fn record(&mut self, code: Code) {
+    fn record(&mut self, failed: bool) {
         let probe = self.probe.take();
         if let Some(circuit) = self.method.circuit() {
-            circuit.record(self.shared.now(), probe, classify::breaks(code));
+            circuit.record(self.shared.now(), probe, failed);
         }
     }
 
@@ -270,18 +286,33 @@ impl CallHost {
                 self.learn(now, launch, elapsed);
             }
         }
-        self.record(code);
+        if code == Code::DeadlineExceeded {
+            // The server's clock ran out a moment before ours.
+            self.learn_cut(now, launch, elapsed);
+        }
+        self.record(breaks);
         verdict
     }
 
     /// The estimate learns from originals only: of a hedge only the fast outcomes are seen.
     fn learn(&self, now: Duration, launch: &Launch, latency: Duration) {
+        if self.may_learn(now, launch) {
+            self.method.learn(self.clock(now), latency);
+        }
+    }
+
+    /// Its latency is at least `ran`.
+    fn learn_cut(&self, now: Duration, launch: &Launch, ran: Duration) {
+        if self.may_learn(now, launch) {
+            self.method.learn_cut(self.clock(now), ran);
+        }
+    }
+
+    fn may_learn(&self, now: Duration, launch: &Launch) -> bool {
         let clock = self.clock(now);
         // What this process adds to a latency is not the dependency's.
         let saturated = self.shared.lag().is_some_and(|lag| lag.is_saturated(clock));
-        if launch.kind == Kind::Original && !saturated {
-            self.method.learn(clock, latency);
-        }
+        launch.kind == Kind::Original && !saturated
     }
 
     fn ended(&mut self, now: Duration, launch: &Launch, held: &mut Held, code: Code, won: bool) {
@@ -393,7 +424,7 @@ impl Host for CallHost {
         }
     }
 
-    fn judge(&mut self, now: Duration, launch: &Launch, ran: &mut Ran) -> Verdict {
+    fn judge(&mut self, now: Duration, launch: &Launch, ran: &mut Ran, race: &Race) -> Verdict {
         let Finished { reply, held } = match ran {
             Ran::Finished(finished) => finished,
             Ran::Place(place) => {
@@ -405,6 +436,11 @@ impl Host for CallHost {
         match reply {
             // The rest of its body is judged when it has come.
             Reply::Open(_) => {
+                if let Until::Trailers(_) = self.terms.until {
+                    // It is longer than the buffer, and takes at least as long as that took.
+                    let elapsed = held.ticket.elapsed();
+                    self.learn_cut(now, launch, elapsed);
+                }
                 self.winner = Some(*launch);
                 self.log
                     .ended(launch.id, AttemptOutcome::Won(Code::Ok), now);
@@ -430,8 +466,11 @@ impl Host for CallHost {
                     let endpoints = self.shared.endpoints();
                     endpoints.report_unreachable(endpoint, fault.status.message());
                 }
+                // One that is not replaced has failed like any other, and counts as that: else a
+                // server that refuses all would be retried for nothing and for ever.
                 if let Some(unsent) = fault.unsent
                     && self.can_replace()
+                    && race.would_replace(now, unsent)
                 {
                     // Nothing was sent: its token goes back if it is not replaced.
                     self.loan =
@@ -449,12 +488,15 @@ impl Host for CallHost {
                     false => Verdict::Failure(Pushback::None),
                 };
                 self.ended(now, launch, held, code, verdict == Verdict::Answer);
-                if fault.gateway && !classify::breaks(code) {
-                    held.ticket.answered();
-                } else {
+                // Without a status the code is tonic's guess: a reset under CANCELLED is as much
+                // of a failure as any.
+                let failed = !fault.gateway || classify::breaks(code);
+                if failed {
                     held.ticket.failed();
+                } else {
+                    held.ticket.answered();
                 }
-                self.record(code);
+                self.record(failed);
                 self.hedge_ended(launch, HedgeEnd::Failed);
                 tracing::info!(
                     method = self.method.name(),
@@ -478,11 +520,15 @@ impl Host for CallHost {
         // An original that was cut off takes at least this long. Of one whose caller left before
         // the threshold that says nothing about the quantile.
         let past = self.threshold.is_some_and(|threshold| elapsed >= threshold);
-        if launch.kind == Kind::Original && (why != Gone::CallerGone || past) {
-            self.method.learn_cut(self.clock(now), elapsed);
+        if why != Gone::CallerGone || past {
+            self.learn_cut(now, &launch, elapsed);
         }
         if why == Gone::Deadline {
-            self.record(Code::DeadlineExceeded);
+            // One failure for the call, however many attempts it has: hedging must not trip
+            // the breaker sooner.
+            if !std::mem::replace(&mut self.timed_out, true) {
+                self.record(true);
+            }
             self.report_deadline(now, &launch, elapsed);
         }
         let end = match why {
@@ -490,13 +536,15 @@ impl Host for CallHost {
             Gone::Deadline | Gone::CallerGone => HedgeEnd::Abandoned,
         };
         self.hedge_ended(&launch, end);
-        let disposed = loser::dispose(rest, held, self.prototype.body.kept(), left);
+        let disposed = loser::dispose(rest, held, self.prototype.body.upload(), left);
         let outcome = match disposed {
             Disposed::Reset => AttemptOutcome::Discarded,
             Disposed::Detached => AttemptOutcome::Detached,
         };
         self.log.ended(launch.id, outcome, now);
-        self.span.discarded(self.threshold, launch.id);
+        if self.hedges.is_some() {
+            self.span.discarded(self.threshold, launch.id);
+        }
     }
 }
 

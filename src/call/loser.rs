@@ -18,6 +18,7 @@ use tonic::body::Body;
 
 use super::{
     attempt::{Held, Rest},
+    body::Upload,
     fault::Fault,
     ticket::Ticket,
 };
@@ -49,12 +50,11 @@ pub(crate) enum Disposed {
     Detached,
 }
 
-/// Disposes of an attempt whose request has `bytes`. `time_left` is what is left of its call's
-/// deadline.
+/// Disposes of an attempt. `time_left` is what is left of its call's deadline.
 pub(crate) fn dispose(
     rest: Rest,
     held: Held,
-    bytes: usize,
+    upload: Upload,
     time_left: Option<Duration>,
 ) -> Disposed {
     if let Rest::Nothing = rest {
@@ -63,6 +63,11 @@ pub(crate) fn dispose(
     if held.ticket.try_reset() {
         return Disposed::Reset;
     }
+    // A stream of the caller's must not be read on when the caller has gone.
+    let Upload::Whole(bytes) = upload else {
+        held.ticket.cut();
+        return Disposed::Reset;
+    };
     // tonic's own timer resets what has no time left, if nothing here does.
     if time_left == Some(Duration::ZERO) {
         held.ticket.cut();
@@ -70,6 +75,7 @@ pub(crate) fn dispose(
     }
     // Outside a runtime nothing can run on: a drop at shutdown.
     let Ok(runtime) = Handle::try_current() else {
+        held.ticket.cut();
         return Disposed::Reset;
     };
     let kept = u32::try_from(bytes)

@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::{
     measure::Probe,
+    policy::Timing,
     race::{Drive, End, MAX_UNSENT, Rules},
 };
 
@@ -163,12 +164,16 @@ impl Call {
             known => known,
         };
         let limit = self.shared.buffer_limit();
+        let further =
+            self.method.max_attempts() > 1 && (hedge.is_some() || self.method.retry().enabled);
         let body = match repeatable {
             // A stream is passed on, never kept.
             Err(_) if !self.method.is_unary() => {
                 Source::Passing(Rewind::new(Bytes::new(), body, 0))
             }
             Err(_) => Source::Passing(Rewind::new(Bytes::new(), body, limit)),
+            // It may be repeated, and never will be.
+            Ok(_) if !further => Source::Passing(Rewind::new(Bytes::new(), body, limit)),
             Ok(_) => match self.before_deadline(body::collect(body, limit)).await? {
                 Ok(Collected::Whole(bytes)) => Source::Whole(bytes),
                 Ok(Collected::Over(read, rest)) => {
@@ -191,9 +196,9 @@ impl Call {
             repeatable,
             criticality,
             deadline: self.deadline,
-            until: match repeatable {
-                Ok(_) => Until::Trailers(self.shared.response_limit()),
-                Err(_) => Until::Head,
+            until: match body {
+                Source::Whole(_) => Until::Trailers(self.shared.response_limit()),
+                Source::Passing(_) => Until::Head,
             },
         };
         let prototype = Prototype {
@@ -206,7 +211,7 @@ impl Call {
     }
 
     fn rules(&self, terms: &Terms) -> Rules {
-        if terms.repeatable.is_err() {
+        if let Until::Head = terms.until {
             return Rules::single(self.deadline);
         }
         let hedge = terms.hedge.as_deref();
@@ -216,6 +221,7 @@ impl Call {
             max_concurrent: hedge.map_or(1, |hedge| hedge.max_concurrent),
             hedging: hedge.is_some() && max_attempts > 1,
             retries: self.method.retry().enabled,
+            eager: hedge.is_some_and(|hedge| hedge.timing == Timing::OnFailure),
             max_unsent: MAX_UNSENT,
             deadline: self.deadline,
         }
@@ -285,7 +291,7 @@ impl Call {
                 Err(fail(host, at, status))
             }
             Reply::Complete(complete) => {
-                let (mut span, log, _) = self.won(host);
+                let (mut span, log, ..) = self.won(host);
                 span.finish(Code::Ok);
                 let mut head = complete.head;
                 head.extensions.insert(log.finish(at));
@@ -293,7 +299,7 @@ impl Call {
                 Ok(Response::from_parts(head, body))
             }
             Reply::Open(response) => {
-                let (span, log, probe) = self.won(host);
+                let (span, log, probe, upload) = self.won(host);
                 let (mut head, front) = response.into_parts();
                 head.extensions.insert(log.finish(at));
                 let deadline = self.expires().map(|at| (at, Box::pin(sleep_until(at))));
@@ -303,6 +309,7 @@ impl Call {
                     span,
                     probe,
                     deadline,
+                    upload,
                 });
                 Ok(Response::from_parts(
                     head,
@@ -313,12 +320,14 @@ impl Call {
     }
 
     /// An attempt's answer is the call's: notes it where a hedge gave it.
-    fn won(&self, host: CallHost) -> (CallSpan, CallLogBuilder, Option<Probe>) {
+    #[allow(clippy::type_complexity)] // What `Ending` holds, less what is told here.
+    fn won(&self, host: CallHost) -> (CallSpan, CallLogBuilder, Option<Probe>, Option<Rewind>) {
         let Ending {
             span,
             log,
             probe,
             hedge_won,
+            upload,
         } = host.into_end();
         if let Some((id, threshold)) = hedge_won {
             span.won(threshold, id);
@@ -326,7 +335,7 @@ impl Call {
                 meter.won(self.shared.now());
             }
         }
-        (span, log, probe)
+        (span, log, probe, upload)
     }
 
     /// When the deadline passes; one past what the clock can express is none.

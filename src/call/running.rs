@@ -57,9 +57,12 @@ impl Waiting {
         let purpose = place.purpose;
         let changed = async move {
             let endpoints = shared.endpoints();
-            let changed = endpoints.changed();
-            // Asked again now that no change can be missed.
-            if endpoints.is_worth_waiting(&tried, purpose) {
+            loop {
+                let changed = endpoints.changed();
+                // Asked again now that no change can be missed.
+                if !endpoints.is_worth_waiting(&tried, purpose) {
+                    break;
+                }
                 changed.await;
             }
         };

@@ -19,6 +19,7 @@ use tonic_hedge_engine::measure::Probe;
 
 use super::{
     attempt::{Front, Held, Rest},
+    body::{Rewind, Upload},
     classify,
     fault::Fault,
     loser, wire,
@@ -43,6 +44,8 @@ pub(crate) struct Open {
     pub(crate) span: CallSpan,
     pub(crate) probe: Option<Probe>,
     pub(crate) deadline: Option<(Instant, Pin<Box<Sleep>>)>,
+    /// The request's body, where it may still be going out.
+    pub(crate) upload: Option<Rewind>,
 }
 
 impl Tail {
@@ -104,24 +107,17 @@ impl http_body::Body for Tail {
         if let Some(data) = self.front.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        let frame = match Pin::new(&mut self.rest).poll_frame(cx) {
-            Poll::Ready(frame) => frame,
-            Poll::Pending => {
-                let expired = self
-                    .open
-                    .as_mut()
-                    .is_some_and(|open| open.poll_deadline(cx).is_ready());
-                if !expired {
-                    return Poll::Pending;
-                }
-                if let Some(open) = &self.open {
-                    open.held.ticket.cut();
-                }
-                self.end(Code::DeadlineExceeded);
-                self.rest = Body::empty();
-                Some(Err(Status::deadline_exceeded(super::DEADLINE_MESSAGE)))
-            }
-        };
+        // First, or a stream that always has something would never end.
+        if let Some(open) = &mut self.open
+            && open.poll_deadline(cx).is_ready()
+        {
+            open.held.ticket.cut();
+            self.end(Code::DeadlineExceeded);
+            self.rest = Body::empty();
+            let status = Status::deadline_exceeded(super::DEADLINE_MESSAGE);
+            return Poll::Ready(Some(Err(status)));
+        }
+        let frame = std::task::ready!(Pin::new(&mut self.rest).poll_frame(cx));
         Poll::Ready(match frame {
             Some(Ok(frame)) => match frame.into_trailers() {
                 Ok(mut trailers) => {
@@ -167,7 +163,10 @@ impl Drop for Tail {
         let Some(open) = self.open.take() else { return };
         let time_left = open.time_left();
         let rest = Rest::Body(std::mem::take(&mut self.rest));
-        loser::dispose(rest, open.held, 0, time_left);
+        let upload = open
+            .upload
+            .map_or(Upload::Whole(0), |rewind| rewind.upload());
+        loser::dispose(rest, open.held, upload, time_left);
     }
 }
 

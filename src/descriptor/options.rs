@@ -117,7 +117,9 @@ impl Options {
         let base = Hedge::at(0.95).minimum_delay(Duration::from_millis(1));
         self.tune(base).validate()?;
         match self.max_attempts {
-            Some(0) => Err(PolicyError::new("max_attempts", 0, "at least 1")),
+            Some(attempts) if !(1..=16).contains(&attempts) => {
+                Err(PolicyError::new("max_attempts", attempts, "in [1, 16]"))
+            }
             _ => Ok(()),
         }
     }

@@ -93,10 +93,10 @@ impl Method {
         if let Some(hedge) = &hedge {
             hedge.validate()?;
         }
-        let window = hedge
-            .as_ref()
-            .filter(|hedge| unary && hedge.is_measured())
-            .map(|hedge| estimator(defaults.estimator, hedge));
+        // Also where nothing is hedged by a quantile: a request may bring a policy that is. It
+        // costs little before the first sample.
+        let measured = hedge.clone().unwrap_or_else(|| Hedge::at(0.95));
+        let window = unary.then(|| estimator(defaults.estimator, &measured));
         let win_rate = match hedge.as_ref().and_then(|hedge| hedge.win_rate.as_ref()) {
             Some(win_rate) => Some(WinRateMeter::new(win_rate)?),
             None => None,
@@ -187,7 +187,8 @@ impl Method {
         {
             return window.threshold(now);
         }
-        // The request's own policy: computed for this call alone.
+        // The request's own policy: computed for this call alone, at the cost of a look at the
+        // whole window.
         match hedge.timing {
             Timing::Quantile(quantile) if window.samples(now) >= hedge.minimum_samples => {
                 window.quantile(now, quantile)

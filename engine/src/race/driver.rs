@@ -30,7 +30,16 @@ pub trait Host {
     fn ask(&mut self, now: Duration, ask: Ask) -> Answer;
 
     /// Judges a finished attempt, and records it.
-    fn judge(&mut self, now: Duration, launch: &Launch, reply: &mut Self::Reply) -> Verdict;
+    ///
+    /// An attempt that was not processed is a [`Verdict::Unsent`] whether or not `race`
+    /// [would replace](Race::would_replace) it; where it would not, it is a failure to count.
+    fn judge(
+        &mut self,
+        now: Duration,
+        launch: &Launch,
+        reply: &mut Self::Reply,
+        race: &Race,
+    ) -> Verdict;
 
     /// Takes an attempt that the race has no more use for: it is dropped, or detached.
     fn discard(&mut self, now: Duration, launch: Launch, attempt: Self::Attempt, why: Gone);
@@ -49,8 +58,14 @@ impl<H: Host> Host for &mut H {
         H::ask(self, now, ask)
     }
 
-    fn judge(&mut self, now: Duration, launch: &Launch, reply: &mut Self::Reply) -> Verdict {
-        H::judge(self, now, launch, reply)
+    fn judge(
+        &mut self,
+        now: Duration,
+        launch: &Launch,
+        reply: &mut Self::Reply,
+        race: &Race,
+    ) -> Verdict {
+        H::judge(self, now, launch, reply, race)
     }
 
     fn discard(&mut self, now: Duration, launch: Launch, attempt: Self::Attempt, why: Gone) {
@@ -166,6 +181,9 @@ impl<H: Host> Future for Drive<H> {
         let mut now = this.started.elapsed();
         // The question that is put when all attempts that have ended are judged.
         let mut asked = None;
+        // A threshold of zero asks before the attempt just launched is polled, so that all
+        // that may start do, even if the original answers at once.
+        let mut launched = false;
         let mut step = match this.step.take() {
             Some(step) => step,
             None => this.race.on(now, Event::Start),
@@ -177,6 +195,7 @@ impl<H: Host> Future for Drive<H> {
             // Attempts that end in one poll all count before a question is put: where one of
             // them has an answer no hedge is needed.
             let ended = match step {
+                Step::Ask(_) if launched => None,
                 Step::Ask(_) | Step::Wait { .. } => poll_attempts(this.first, this.others, cx),
                 _ => None,
             };
@@ -185,7 +204,7 @@ impl<H: Host> Future for Drive<H> {
                     asked = Some(ask);
                 }
                 now = this.started.elapsed();
-                let verdict = host.judge(now, &launch, &mut reply);
+                let verdict = host.judge(now, &launch, &mut reply, this.race);
                 *this.last_failure = Some(reply);
                 step = this.race.on(now, Event::Finished { launch, verdict });
                 continue;
@@ -256,6 +275,7 @@ impl<H: Host> Future for Drive<H> {
                     });
                 }
             };
+            launched = matches!(event, Event::Launched { .. });
             step = this.race.on(now, event);
         }
     }

@@ -17,6 +17,8 @@ pub struct Rules {
     pub hedging: bool,
     /// Whether an attempt may start after a failure with no other in flight.
     pub retries: bool,
+    /// Whether a retry starts at once instead of after a backoff: hedging on failure.
+    pub eager: bool,
     /// Transparent replacements of attempts that never left the client.
     pub max_unsent: u32,
     /// The call's deadline, from its start.
@@ -32,6 +34,7 @@ impl Rules {
             max_concurrent: 1,
             hedging: false,
             retries: false,
+            eager: false,
             max_unsent: MAX_UNSENT,
             deadline,
         }
@@ -258,6 +261,16 @@ impl Race {
         self.charged
     }
 
+    /// Whether an attempt that was not processed is replaced. Where it is not it has failed like
+    /// anything else, and counts as that.
+    pub fn would_replace(&self, now: Duration, how: Unsent) -> bool {
+        let may = match how {
+            Unsent::NeverSent => self.unsent < self.rules.max_unsent,
+            Unsent::Refused => !self.refused,
+        };
+        may && !self.expired(now)
+    }
+
     /// Takes in what happened at `now` and says what to do.
     ///
     /// While the host owes an answer ([`Step::Ask`], [`Step::Launch`]) attempts may finish and
@@ -327,9 +340,10 @@ impl Race {
         match ask {
             Ask::Hedge(trigger) => self.on_hedge_granted(now, trigger),
             Ask::Retry { backoff } => {
-                let at = match (backoff, self.not_before) {
-                    (None, Some(pushback)) => pushback,
-                    _ => {
+                let at = match backoff {
+                    // At once, or when the server's pushback ends.
+                    None => self.not_sooner(now),
+                    Some(_) => {
                         self.backoffs += 1;
                         now.saturating_add(wait)
                     }
@@ -380,11 +394,7 @@ impl Race {
             Verdict::Answer => self.end(End::Answer(launch.id)),
             Verdict::Failure(pushback) => self.failed(now, launch.id, pushback),
             Verdict::Unsent(how) => {
-                let may = match how {
-                    Unsent::NeverSent => self.unsent < self.rules.max_unsent,
-                    Unsent::Refused => !self.refused,
-                };
-                if !may || self.expired(now) {
+                if !self.would_replace(now, how) {
                     return self.failed(now, launch.id, Pushback::None);
                 }
                 match how {
@@ -432,8 +442,9 @@ impl Race {
         if !self.may_retry(pushback.unwrap_or(now)) {
             return self.end(End::Failed(id));
         }
+        let draws = pushback.is_none() && !self.rules.eager;
         self.ask(Ask::Retry {
-            backoff: pushback.is_none().then_some(self.backoffs),
+            backoff: draws.then_some(self.backoffs),
         })
     }
 
@@ -520,7 +531,7 @@ impl Race {
 
     /// Whether one more attempt may start at the instant with no other in flight.
     fn may_retry(&self, at: Duration) -> bool {
-        self.rules.retries
+        (self.rules.retries || self.rules.eager)
             && !self.stopped
             && self.charged < self.rules.max_attempts
             && !self.beyond_deadline(at)

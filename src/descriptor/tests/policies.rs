@@ -99,7 +99,7 @@ fn a_value_out_of_bounds_names_the_method() {
             "max_concurrent: 1",
             "Hedge.max_concurrent: 1 is not at least 2",
         ),
-        ("max_attempts: 0", "max_attempts: 0 is not at least 1"),
+        ("max_attempts: 0", "max_attempts: 0 is not in [1, 16]"),
         (
             "minimum_delay: {}",
             "Hedge.minimum_delay: 0ns is not at least 1ms",
