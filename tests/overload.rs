@@ -3,6 +3,8 @@
 //! The servers' queues are finite, and the calls come whether or not answers do. Everything runs
 //! on one thread over in-memory pipes, so that the paused clock moves only when nothing else can.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "../examples/support/queue.rs"]
 mod queue;
 #[path = "../examples/support/script.rs"]
