@@ -192,7 +192,8 @@ async fn without_hedging_and_sheddable() {
     let critical = Request::new(request("critical")).criticality(Criticality::Critical);
     assert!(client.get(critical).await.unwrap().hedged());
     let get = channel.measured().methods.remove(0);
-    assert_eq!(get.suppressed, [("not_sheddable", 1)]);
+    let expected = [("hedge_configured", 1), ("not_sheddable", 1)];
+    assert_eq!(get.suppressed, expected);
 }
 
 /// A request's own policy beats the channel's.
