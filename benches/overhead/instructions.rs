@@ -1,6 +1,9 @@
 //! The client's instructions per call, counted by callgrind in a process of their own.
 //!
 //! A run of N calls and one of 2N: the difference is N calls without start, connecting and warm-up.
+//! Under valgrind a call takes some 50 times as long, so what runs by the clock weighs more than it
+//! does: the threshold's refresh, once in 100 ms, is about 4,500 instructions of `hedgeable` here
+//! and less than 100 at full speed.
 
 use std::{
     net::SocketAddr,
