@@ -6,12 +6,14 @@
 mod duplex;
 mod support;
 
-use std::time::Duration;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use duplex::{InMemory, asked, builder, get, inserted, pipe, tail, uniform};
+use parking_lot::Mutex;
 use support::{Latch, ProbeClient, probe};
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Code, Status};
+use tokio::io::DuplexStream;
+use tokio_stream::{StreamExt as _, wrappers::UnboundedReceiverStream};
+use tonic::{Code, Status, transport::Channel};
 use tonic_hedge::{
     Budget, BudgetPolicy, EndpointSpec, Hedge, HedgedChannel, ResponseExt, RetryBudget,
 };
@@ -205,6 +207,77 @@ async fn bu10_given_back_only_if_nothing_was_sent() {
         let spent = get(&channel).hedges;
         assert_eq!(left, 1.0 - spent as f64, "hedged: {hedged}");
     }
+}
+
+/// What a stream is answered with: a status, or a refusal that says that it was not processed.
+type Told = Arc<Mutex<VecDeque<Option<&'static str>>>>;
+
+/// An HTTP/2 server that goes by a script which it shares with others; after it all is OK.
+fn told(script: &Told) -> Channel {
+    let (channel, mut incoming) = pipe();
+    let script = Arc::clone(script);
+    tokio::spawn(async move {
+        while let Some(Ok(io)) = incoming.next().await {
+            tokio::spawn(serve(io, Arc::clone(&script)));
+        }
+    });
+    channel
+}
+
+async fn serve(io: DuplexStream, script: Told) {
+    let mut connection = h2::server::handshake(io).await.unwrap();
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        tokio::spawn(async move {
+            let mut body = request.into_body();
+            while let Some(Ok(_)) = body.data().await {}
+        });
+        let head = http::Response::builder().header("content-type", "application/grpc");
+        let step = script.lock().pop_front();
+        match step {
+            Some(None) => respond.send_reset(h2::Reason::REFUSED_STREAM),
+            Some(Some(code)) => {
+                let head = head.header("grpc-status", code).body(()).unwrap();
+                respond.send_response(head, true).unwrap();
+            }
+            None => {
+                let mut body = respond
+                    .send_response(head.body(()).unwrap(), false)
+                    .unwrap();
+                body.send_data(vec![0; 5].into(), false).unwrap();
+                let status = ("grpc-status".parse().unwrap(), "0".parse().unwrap());
+                body.send_trailers([status].into_iter().collect()).unwrap();
+            }
+        }
+    }
+}
+
+/// A retry that was refused, replaced and refused again was never processed: its one token is
+/// there for the next retry.
+#[tokio::test(start_paused = true)]
+async fn a_refused_retry_gives_its_token_back_before_the_next_is_asked_for() {
+    let script: Told = Arc::new(Mutex::new([Some("14"), None, None].into()));
+    let specs = ["a", "b", "c"].map(|name| EndpointSpec::channel(name, told(&script)));
+    let changes: Vec<_> = specs
+        .into_iter()
+        .enumerate()
+        .map(|(key, it)| inserted(key, it))
+        .collect();
+    let channel = HedgedChannel::builder()
+        .discover(tokio_stream::iter(changes))
+        .descriptors(probe::FILE_DESCRIPTOR_SET)
+        .budget(tokens(1.0))
+        .build()
+        .unwrap();
+    let mut client = ProbeClient::new(channel.clone());
+    let response = client.get(asked(0, Code::Ok)).await.unwrap();
+    let log = response.call_log().unwrap();
+    let kinds: Vec<_> = log.attempts().iter().map(|it| it.kind().name()).collect();
+    assert_eq!(
+        kinds,
+        ["original", "retry", "replacement", "retry"],
+        "{log}"
+    );
+    assert_eq!(channel.measured().budget, Some(0.0));
 }
 
 /// BU13: drained by an outage, the budget fills with calls, and hedging resumes.
