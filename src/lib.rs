@@ -57,6 +57,8 @@
 //! - Hedging a call that streams, in either direction: it passes as it is, with one attempt.
 //! - Hedging a method that no descriptor set knows: there is no list of methods beside the
 //!   `.proto`.
+//! - Not yet: hedging on a stream's first message (`first_message` in the `.proto` is read and kept,
+//!   and changes nothing), metrics, observers, gRPC service configs, server reflection, lanes.
 //! - Runtimes other than tokio.
 
 mod background;
