@@ -579,7 +579,7 @@ impl World {
                             Event::Finished { launch, verdict }
                         }
                         _ => {
-                            self.now = started + until.expect("something is due or in flight");
+                            self.now = started + until.unwrap();
                             Event::Tick
                         }
                     }
