@@ -28,7 +28,7 @@ async fn quickstart_counts() {
     let hedged = HedgedChannel::builder()
         .endpoints(replicas.iter().map(Replica::uri))
         .descriptors(probe::FILE_DESCRIPTOR_SET)
-        .hedge(Hedge::at(0.85).max_concurrent(3))
+        .hedge(Hedge::at(0.85))
         .build()
         .unwrap();
 
