@@ -18,6 +18,9 @@ use crate::{
     server::probe::{ProbeRequest, probe_client::ProbeClient},
 };
 
+/// A threshold that no call here reaches.
+pub(crate) const NEVER: Duration = Duration::from_secs(10);
+
 /// A way to make a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
@@ -61,11 +64,10 @@ impl Case {
             let channel = Channel::balance_list(endpoints?.into_iter());
             return Ok(Client::Plain(ProbeClient::new(channel)));
         }
-        let never = Duration::from_secs(10);
         let channel = HedgedChannel::builder()
             .endpoints(uris)
             .descriptors(crate::server::probe::FILE_DESCRIPTOR_SET)
-            .hedge(Hedge::at(0.95).minimum_delay(never))
+            .hedge(Hedge::at(0.95).minimum_delay(NEVER))
             .build()?;
         let client = ProbeClient::new(channel);
         Ok(match self {

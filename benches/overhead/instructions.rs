@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{Outcome, args::Calls, case::Case, runtime};
+use crate::{Outcome, args::Calls, case::Case, in_process, runtime};
 
 /// The N above.
 const CALLS: usize = 1_500;
@@ -18,7 +18,8 @@ const CALLS: usize = 1_500;
 /// Calls before them: connections, buffers that grow, the estimate's first samples.
 const WARM_UP: usize = 300;
 
-/// Instructions per call of `case`; `None` where there is no valgrind.
+/// Instructions per call of `case`, with the service in the same process where there are no
+/// `servers`; `None` where there is no valgrind.
 pub(crate) fn per_call(
     case: Case,
     servers: &[SocketAddr],
@@ -63,7 +64,10 @@ fn count(
 /// The work of the counted process.
 pub(crate) fn make_calls(calls: &Calls) -> Outcome<()> {
     runtime()?.block_on(async {
-        let client = calls.case.client(&calls.servers)?;
+        let client = match calls.servers.is_empty() {
+            true => in_process::client(calls.case).await?,
+            false => calls.case.client(&calls.servers)?,
+        };
         client.drive(WARM_UP, calls.in_flight).await?;
         client.drive(calls.calls, calls.in_flight).await
     })

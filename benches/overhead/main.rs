@@ -8,10 +8,12 @@
 //! CPU time and throughput are measured side by side in one run, in short rounds that take turns,
 //! since the machine's mood changes more from minute to minute than the cases differ. The
 //! servers run in a process of their own, so that the CPU time is the client's alone. Where
-//! valgrind is installed, it counts the client's instructions: repeatable where times are not.
+//! valgrind is installed, it counts instructions, also of an immediate service in the same process:
+//! repeatable where times are not.
 
 mod args;
 mod case;
+mod in_process;
 mod instructions;
 mod report;
 mod rounds;

@@ -33,20 +33,30 @@ pub(crate) fn all(measure: &Measure) -> Outcome<()> {
             .collect();
     }
 
-    let counts: Outcome<Option<Vec<f64>>> = Case::ALL
-        .into_iter()
-        .map(|case| instructions::per_call(case, &servers.addrs, COUNTED_IN_FLIGHT))
-        .collect();
-    let counts = counts?;
-    if !measure.json {
-        print_counts(counts.as_deref());
-    }
-    if let Some(counts) = counts {
-        json["instructions_per_call"] = Case::ALL
+    let counted = [
+        ("instructions_per_call", "the client's", &*servers.addrs),
+        (
+            "instructions_per_call_in_process",
+            "client's and immediate service's",
+            &[],
+        ),
+    ];
+    for (key, whose, servers) in counted {
+        let counts: Outcome<Option<Vec<f64>>> = Case::ALL
             .into_iter()
-            .zip(counts)
-            .map(|(case, count)| (case.name().to_owned(), Value::from(count.round())))
+            .map(|case| instructions::per_call(case, servers, COUNTED_IN_FLIGHT))
             .collect();
+        let counts = counts?;
+        if !measure.json {
+            print_counts(whose, counts.as_deref());
+        }
+        if let Some(counts) = counts {
+            json[key] = Case::ALL
+                .into_iter()
+                .zip(counts)
+                .map(|(case, count)| (case.name().to_owned(), Value::from(count.round())))
+                .collect();
+        }
     }
     if measure.json {
         println!("{json}");
@@ -74,12 +84,12 @@ fn spread(Spread { low, median, high }: Spread) -> String {
     format!("{median:.3} ({low:.3} to {high:.3})")
 }
 
-fn print_counts(counts: Option<&[f64]>) {
+fn print_counts(whose: &str, counts: Option<&[f64]>) {
     let Some(counts) = counts else {
         println!("valgrind is not installed: no instruction counts");
         return;
     };
-    println!("one call in flight: the client's instructions per call (callgrind)");
+    println!("one call in flight: {whose} instructions per call (callgrind)");
     for (case, count) in Case::ALL.into_iter().zip(counts) {
         let ratio = count / counts[0];
         println!("{:>9} {count:>8.0}   {ratio:.3}", case.name());

@@ -73,7 +73,7 @@ pub(crate) fn serve() -> Outcome<()> {
 }
 
 /// Answers at once.
-struct AtOnce;
+pub(crate) struct AtOnce;
 
 type Answer = Result<Response<ProbeReply>, Status>;
 
