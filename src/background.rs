@@ -20,28 +20,39 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Starts `work` on the current runtime, unless it was started. One load afterwards.
+    /// Starts `work` on the current runtime, unless it runs. One load afterwards. Without a
+    /// runtime it does nothing, and the next call tries again.
     pub(crate) fn ensure_started<F>(&self, work: impl FnOnce() -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        // Relaxed: only who swaps first matters.
-        if self.started.load(Ordering::Relaxed) || self.started.swap(true, Ordering::Relaxed) {
+        // Relaxed: a stale answer only leads to `start`, which decides.
+        if !self.started.load(Ordering::Relaxed) {
+            self.start(work);
+        }
+    }
+
+    #[cold]
+    fn start<F>(&self, work: impl FnOnce() -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        // Locked before the flag is set, so that two who start do not swap their tasks.
+        let mut task = self.task.lock();
+        // Relaxed: only who swaps first matters; what the work reads is reached by spawning it.
+        if self.started.swap(true, Ordering::Relaxed) {
             return;
         }
-        match Handle::try_current() {
-            Ok(runtime) => {
-                let running = Running(Arc::clone(&self.started));
-                let work = work();
-                let task = runtime.spawn(async move {
-                    let _running = running;
-                    work.await;
-                });
-                *self.task.lock() = Some(task.abort_handle());
-            }
-            // The next call tries again.
-            Err(_) => self.started.store(false, Ordering::Relaxed),
-        }
+        let running = Running(Arc::clone(&self.started));
+        let work = work();
+        let spawned = runtime.spawn(async move {
+            let _running = running;
+            work.await;
+        });
+        *task = Some(spawned.abort_handle());
     }
 }
 

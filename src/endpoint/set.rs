@@ -4,7 +4,7 @@ use std::{collections::HashSet, error::Error, fmt, hash::Hash, sync::Arc, time::
 
 use futures_core::Stream;
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, sync::futures::Notified};
+use tokio::sync::futures::Notified;
 use tonic::transport::{Channel, Endpoint as TonicEndpoint};
 use tonic_hedge_engine::endpoint::pick;
 use tower::discover::Change;
@@ -13,15 +13,15 @@ use super::{
     Endpoint, EndpointSpec, random,
     source::{Numbered, Source},
     spec::server_of,
-    supervisor::{AbortOnDrop, Shared, supervise},
+    supervisor::{Shared, supervise},
 };
+use crate::background::Background;
 
 /// The endpoints of one channel. Dropping it ends its background work.
 pub(crate) struct EndpointSet {
     shared: Arc<Shared>,
     opaque: bool,
-    /// The supervisor's task; replaced when its runtime has ended.
-    supervisor: Mutex<Option<AbortOnDrop>>,
+    supervisor: Background,
 }
 
 /// What an attempt is for, which decides what it may share with the others of its call.
@@ -120,29 +120,14 @@ impl EndpointSet {
         Self {
             shared: Arc::new(shared),
             opaque: false,
-            supervisor: Mutex::new(None),
+            supervisor: Background::default(),
         }
     }
 
-    /// Starts connecting and discovery on the current runtime, unless they run. One load
-    /// afterwards. Without a runtime it does nothing, and the next call tries again.
+    /// Starts connecting and discovery on the current runtime, unless they run.
     pub(crate) fn ensure_started(&self) {
-        if !self.shared.is_started() {
-            self.start();
-        }
-    }
-
-    #[cold]
-    fn start(&self) {
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
-        // Locked before the flag is set, so that two who start do not swap their tasks.
-        let mut supervisor = self.supervisor.lock();
-        if self.shared.try_start() {
-            let task = runtime.spawn(supervise(Arc::clone(&self.shared)));
-            *supervisor = Some(AbortOnDrop(task.abort_handle()));
-        }
+        self.supervisor
+            .ensure_started(|| supervise(Arc::clone(&self.shared)));
     }
 
     /// Chooses an endpoint. `tried` are those that attempts of the call went to.

@@ -5,7 +5,7 @@ use std::{
     future::{pending, poll_fn},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -37,7 +37,6 @@ pub(super) struct Shared {
     /// Asks for a name to be resolved soon. A permit is kept.
     pub(super) resolve: Notify,
     pub(super) discovery: Mutex<Discovery>,
-    started: AtomicBool,
     ready: AtomicUsize,
     /// For addresses of a name, which have no key of the user's.
     next_key: AtomicU64,
@@ -68,21 +67,9 @@ impl Shared {
                 pending,
                 error: None,
             }),
-            started: AtomicBool::new(false),
             ready: AtomicUsize::new(0),
             source,
         }
-    }
-
-    pub(super) fn is_started(&self) -> bool {
-        // Relaxed: a stale answer only leads to `try_start`, which decides.
-        self.started.load(Ordering::Relaxed)
-    }
-
-    /// Whether the caller is the one to start the supervisor.
-    pub(super) fn try_start(&self) -> bool {
-        // Relaxed: only who swaps first matters; what the supervisor reads is reached by spawning it.
-        !self.started.swap(true, Ordering::Relaxed)
     }
 
     pub(super) fn count_ready(self: &Arc<Self>) -> Ready {
@@ -119,7 +106,6 @@ impl Drop for Ready {
 /// Dropped with its runtime while the set lives on, it lets the next call start another one on the
 /// runtime of that call.
 pub(super) async fn supervise(shared: Arc<Shared>) {
-    let _running = Running(Arc::clone(&shared));
     let mut keepers = Keepers::of(Arc::clone(&shared));
     match &shared.source {
         Source::Fixed => pending().await,
@@ -151,14 +137,6 @@ pub(super) async fn supervise(shared: Arc<Shared>) {
             )
             .await;
         }
-    }
-}
-
-struct Running(Arc<Shared>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.started.store(false, Ordering::Relaxed);
     }
 }
 
@@ -299,7 +277,7 @@ impl Keepers {
     }
 }
 
-pub(super) struct AbortOnDrop(pub(super) AbortHandle);
+struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
