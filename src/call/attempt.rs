@@ -304,7 +304,7 @@ impl Attempt {
 
     fn at_deadline(&self, ticket: &Ticket) -> bool {
         self.time_left
-            .is_some_and(|left| ticket.elapsed() + DEADLINE_SLACK >= left)
+            .is_some_and(|left| ticket.elapsed(ticket.shared().now()) + DEADLINE_SLACK >= left)
     }
 
     /// Somebody else's timer for the call's deadline ran out a moment before ours, which ends

@@ -10,7 +10,7 @@ use http::{Extensions, HeaderMap, HeaderValue, Request, Uri, Version};
 use smallvec::SmallVec;
 use tonic::{Code, body::Body};
 use tonic_hedge_engine::{
-    measure::Probe,
+    measure::{Lag, Probe},
     policy::{Hedge, Target},
     race::{
         Answer, Ask, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Race, Unsent, Verdict,
@@ -259,10 +259,10 @@ impl CallHost {
     }
 
     /// Records an outcome with the breaker, and tells once what it changed.
-    fn record(&mut self, failed: bool) {
+    fn record(&mut self, clock: Duration, failed: bool) {
         let probe = self.probe.take();
         if let Some(circuit) = self.method.circuit() {
-            circuit.record(self.shared.now(), probe, failed);
+            circuit.record(clock, probe, failed);
         }
     }
 
@@ -275,13 +275,14 @@ impl CallHost {
         code: Code,
         headers: &HeaderMap,
     ) -> Verdict {
-        let elapsed = held.ticket.elapsed();
+        let clock = self.clock(now);
+        let elapsed = held.ticket.elapsed(clock);
         let verdict = classify::status(code, headers, self.method.retryable());
         let breaks = classify::breaks(code);
         if breaks {
-            held.ticket.failed();
+            held.ticket.failed(clock);
         } else {
-            held.ticket.answered();
+            held.ticket.answered(clock);
             if verdict == Verdict::Answer {
                 self.learn(now, launch, elapsed);
             }
@@ -290,7 +291,7 @@ impl CallHost {
             // The server's clock ran out a moment before ours.
             self.learn_cut(now, launch, elapsed);
         }
-        self.record(breaks);
+        self.record(clock, breaks);
         verdict
     }
 
@@ -309,10 +310,9 @@ impl CallHost {
     }
 
     fn may_learn(&self, now: Duration, launch: &Launch) -> bool {
-        let clock = self.clock(now);
         // What this process adds to a latency is not the dependency's.
-        let saturated = self.shared.lag().is_some_and(|lag| lag.is_saturated(clock));
-        launch.kind == Kind::Original && !saturated
+        let saturated = |lag: &Lag| lag.is_saturated(self.clock(now));
+        launch.kind == Kind::Original && !self.shared.lag().is_some_and(saturated)
     }
 
     fn ended(&mut self, now: Duration, launch: &Launch, held: &mut Held, code: Code, won: bool) {
@@ -438,7 +438,7 @@ impl Host for CallHost {
             Reply::Open(_) => {
                 if let Until::Trailers(_) = self.terms.until {
                     // It is longer than the buffer, and takes at least as long as that took.
-                    let elapsed = held.ticket.elapsed();
+                    let elapsed = held.ticket.elapsed(self.clock(now));
                     self.learn_cut(now, launch, elapsed);
                 }
                 self.winner = Some(*launch);
@@ -491,12 +491,13 @@ impl Host for CallHost {
                 // Without a status the code is tonic's guess: a reset under CANCELLED is as much
                 // of a failure as any.
                 let failed = !fault.gateway || classify::breaks(code);
+                let clock = self.clock(now);
                 if failed {
-                    held.ticket.failed();
+                    held.ticket.failed(clock);
                 } else {
-                    held.ticket.answered();
+                    held.ticket.answered(clock);
                 }
-                self.record(failed);
+                self.record(clock, failed);
                 self.hedge_ended(launch, HedgeEnd::Failed);
                 tracing::info!(
                     method = self.method.name(),
@@ -516,7 +517,8 @@ impl Host for CallHost {
         let (rest, held) = attempt.into_rest();
         let Some(held) = held else { return };
         let left = self.time_left(now);
-        let elapsed = held.ticket.elapsed();
+        let clock = self.clock(now);
+        let elapsed = held.ticket.elapsed(clock);
         // An original that was cut off takes at least this long. Of one whose caller left before
         // the threshold that says nothing about the quantile.
         let past = self.threshold.is_some_and(|threshold| elapsed >= threshold);
@@ -527,7 +529,7 @@ impl Host for CallHost {
             // One failure for the call, however many attempts it has: hedging must not trip
             // the breaker sooner.
             if !std::mem::replace(&mut self.timed_out, true) {
-                self.record(true);
+                self.record(clock, true);
             }
             self.report_deadline(now, &launch, elapsed);
         }

@@ -140,7 +140,7 @@ impl Drain {
             },
         };
         match read_out(body).await {
-            End::Trailers => self.ticket.answered(),
+            End::Trailers => self.ticket.answered(self.ticket.shared().now()),
             End::Error => {}
             End::TooLong => self.ticket.cut(),
         }

@@ -68,13 +68,14 @@ impl Tail {
             ..
         } = *open;
         let failed = classify::breaks(code);
+        let now = held.ticket.shared().now();
         if failed {
-            held.ticket.failed();
+            held.ticket.failed(now);
         } else {
-            held.ticket.answered();
+            held.ticket.answered(now);
         }
         if let Some(circuit) = method.circuit() {
-            circuit.record(held.ticket.shared().now(), probe, failed);
+            circuit.record(now, probe, failed);
         }
         held.span.end(AttemptEnd::Won(code));
         span.finish(code);

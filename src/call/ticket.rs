@@ -59,46 +59,44 @@ impl Ticket {
         self.shared.counters().reset();
     }
 
-    /// How long the attempt has run.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.shared.now().saturating_sub(self.launched)
+    /// How long the attempt has run. Here and below, `now` is the channel's clock, which those
+    /// who ask have read already.
+    pub(crate) fn elapsed(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.launched)
     }
 
     /// The endpoint gave an answer.
-    pub(crate) fn answered(&mut self) {
-        if let Some((now, elapsed)) = self.close() {
-            self.endpoint.load().finished(now, elapsed);
+    pub(crate) fn answered(&mut self, now: Duration) {
+        if self.close() {
+            self.endpoint.load().finished(now, self.elapsed(now));
         }
     }
 
     /// The endpoint failed.
-    pub(crate) fn failed(&mut self) {
-        if let Some((now, elapsed)) = self.close() {
-            self.endpoint.load().failed(now, elapsed);
+    pub(crate) fn failed(&mut self, now: Duration) {
+        if self.close() {
+            self.endpoint.load().failed(now, self.elapsed(now));
         }
     }
 
     /// The attempt never reached the endpoint.
     pub(crate) fn released(&mut self) {
-        if std::mem::take(&mut self.open) {
+        if self.close() {
             self.endpoint.load().released();
         }
     }
 
-    /// Now, and how long the attempt ran; `None` if it has ended before. Reads the clock once,
-    /// and not at all in the drop of an attempt that has ended.
-    fn close(&mut self) -> Option<(Duration, Duration)> {
-        std::mem::take(&mut self.open).then(|| {
-            let now = self.shared.now();
-            (now, now.saturating_sub(self.launched))
-        })
+    /// Whether this is the attempt's end: it has one.
+    fn close(&mut self) -> bool {
+        std::mem::take(&mut self.open)
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some((now, elapsed)) = self.close() {
-            self.endpoint.load().discarded(now, elapsed);
+        if self.close() {
+            let now = self.shared.now();
+            self.endpoint.load().discarded(now, self.elapsed(now));
         }
     }
 }
