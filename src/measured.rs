@@ -108,6 +108,9 @@ pub struct BreakerMeasured {
     pub baseline: Option<f64>,
     /// The rate that opens it.
     pub trip_point: f64,
+    /// The trip point by what was usual before the breaker's window: times
+    /// [`suppress_at`](crate::Hedge::suppress_at) it is the rate from which on hedges are held.
+    pub hedging_trip_point: f64,
 }
 
 /// One endpoint.
@@ -215,6 +218,7 @@ impl BreakerMeasured {
             error_rate: reading.error_rate,
             baseline: reading.baseline,
             trip_point: reading.trip_point,
+            hedging_trip_point: reading.hedging_trip_point,
         }
     }
 }
@@ -234,6 +238,7 @@ mod tests {
                 error_rate: None,
                 baseline: None,
                 trip_point: 0.5,
+                hedging_trip_point: 0.1,
             }],
             timer_lag: None,
             endpoints: vec![EndpointMeasured {

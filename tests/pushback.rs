@@ -216,7 +216,7 @@ async fn pb7_on_ok_ignored() {
     assert_eq!(response.call_log().unwrap().attempts().len(), 1);
 }
 
-/// PB8: RESOURCE_EXHAUSTED alone is an answer; with pushback it is a failure that is retried.
+/// PB8: RESOURCE_EXHAUSTED alone is not repeated; with pushback it is retried.
 #[tokio::test]
 async fn pb8_resource_exhausted_with_pushback() {
     let fleet = Fleet::start(2, |arrival: Arrival| async move {

@@ -17,7 +17,7 @@ pub enum Gate {
     Repeatable = 2,
     /// The breaker is closed.
     BreakerClosed = 3,
-    /// Failures are below `suppress_at` x the breaker's trip point.
+    /// Failures are below `suppress_at` x the breaker's trip point as it was before the window.
     ErrorRate = 4,
     /// The estimate has its minimum of samples.
     Samples = 5,
@@ -229,6 +229,10 @@ pub struct BreakerReading {
     pub baseline: Option<f64>,
     /// The rate that opens it.
     pub trip_point: f64,
+    /// What gate 4 takes for the trip point: the same, from what was usual before the window,
+    /// and the policy's `floor` while fewer than its `minimum_calls` came before. An incident is
+    /// no excuse for itself, and a process that knows nothing yet does not hedge into failures.
+    pub hedging_trip_point: f64,
 }
 
 /// A breaker's state.
@@ -312,7 +316,7 @@ impl Gate {
             Self::ErrorRate => match &at.breaker {
                 None => Reading::new(true, Value::None, Value::None),
                 Some(breaker) => {
-                    let limit = at.suppress_at * breaker.trip_point;
+                    let limit = at.suppress_at * breaker.hedging_trip_point;
                     let holds = breaker.error_rate.is_none_or(|rate| rate < limit);
                     Reading::new(holds, breaker.error_rate, limit)
                 }

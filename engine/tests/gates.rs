@@ -36,6 +36,7 @@ fn breaker(state: BreakerState, error_rate: Option<f64>) -> BreakerReading {
         error_rate,
         baseline: Some(0.1),
         trip_point: 0.3,
+        hedging_trip_point: 0.3,
     }
 }
 
@@ -131,7 +132,7 @@ fn br7_both_sides_of_each_limit() {
     type Change = fn(&mut Snapshot);
     let rate = |at: &mut Snapshot, rate| {
         let reading = at.breaker.as_mut().unwrap();
-        (reading.trip_point, reading.error_rate) = (0.5, rate);
+        (reading.hedging_trip_point, reading.error_rate) = (0.5, rate);
     };
     fn set(at: &mut Snapshot, state: BreakerState) {
         at.breaker.as_mut().unwrap().state = state;

@@ -184,6 +184,32 @@ fn the_trip_point_is_three_times_the_baseline() {
     assert_eq!(reading.trip_point, 0.3, "exactly");
 }
 
+/// Gate 4 looks at what was usual before the window: what fails now is no excuse for itself.
+#[test]
+fn hedging_keeps_its_distance_from_the_usual_trip_point() {
+    let at = |breaker: &Breaker, second| {
+        let reading = breaker.reading(after(second));
+        (reading.trip_point, reading.hedging_trip_point)
+    };
+    // Whatever fails in the first window, nothing is usual yet.
+    let young = by_rate();
+    assert_eq!(at(&young, 0), (0.1, 0.1));
+    quiet(&young, START, "FF........");
+    assert_eq!(at(&young, 0), (0.5, 0.1));
+    // Nineteen outcomes before the window are too few, twenty are enough.
+    quiet(&young, START, ".........");
+    assert_eq!(at(&young, 40), (6.0 / 19.0, 0.1), "19 before");
+    quiet(&young, START, ".");
+    assert_eq!(at(&young, 40), (0.3, 0.3), "20 before");
+    // The window itself moves the breaker's, and not hedging's.
+    quiet(&young, after(40), "FF..................");
+    assert_eq!(at(&young, 40), (0.3, 0.3));
+    quiet(&young, after(40), "FF..");
+    assert_eq!(at(&young, 40), (18.0 / 44.0, 0.3));
+    // Until it has moved on.
+    assert_eq!(at(&young, 80), (18.0 / 44.0, 18.0 / 44.0));
+}
+
 #[test]
 fn forty_percent_never_five_in_a_row() {
     // Cold: its own normal is all that it knows, so it stays closed; the gate on the error
@@ -355,6 +381,7 @@ fn br13_nothing_measured() {
         assert_eq!(reading.error_rate, None);
         assert_eq!(reading.baseline, None);
         assert_eq!(reading.trip_point, 0.1);
+        assert_eq!(reading.hedging_trip_point, 0.1);
     }
 }
 

@@ -29,30 +29,27 @@ fn bit(code: Code) -> u32 {
 
 /// Judges a status that a server gave. `listed` are the method's own retryable codes.
 ///
-/// A failure is UNAVAILABLE, or RESOURCE_EXHAUSTED with pushback or RetryInfo, or a listed
-/// code. Everything else is an answer, so that a fast INVALID_ARGUMENT ends the race.
+/// A failure is UNAVAILABLE, or RESOURCE_EXHAUSTED, or a listed code. Everything else is an
+/// answer, so that a fast INVALID_ARGUMENT ends the race.
+///
+/// RESOURCE_EXHAUSTED says whether to come again (pushback or RetryInfo). Where it does not, no
+/// further attempt starts; but an attempt that is in flight may well have its place in a queue
+/// while another replica's is full, and its answer is not thrown away for a refusal.
 pub(crate) fn status(code: Code, headers: &HeaderMap, listed: Codes) -> Verdict {
     if code == Code::Ok {
         return Verdict::Answer;
     }
     let pushback = wire::pushback(headers);
-    let failure = match code {
-        Code::Unavailable => true,
-        // The server says that it will have room again, and when.
-        Code::ResourceExhausted => {
-            if pushback == Pushback::None
-                && let Some(delay) = wire::retry_info(headers)
-            {
-                return Verdict::Failure(Pushback::After(delay));
-            }
-            pushback != Pushback::None
-        }
-        _ => false,
-    };
-    if failure || listed.contains(code) {
-        Verdict::Failure(pushback)
-    } else {
-        Verdict::Answer
+    match (code, pushback) {
+        // Without a word of its own the details may say when the server has room again.
+        (Code::ResourceExhausted, Pushback::None) => match wire::retry_info(headers) {
+            Some(delay) => Verdict::Failure(Pushback::After(delay)),
+            None if listed.contains(code) => Verdict::Failure(Pushback::None),
+            None => Verdict::Failure(Pushback::Stop),
+        },
+        (Code::Unavailable | Code::ResourceExhausted, _) => Verdict::Failure(pushback),
+        _ if listed.contains(code) => Verdict::Failure(pushback),
+        _ => Verdict::Answer,
     }
 }
 
@@ -98,10 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn without_pushback_only_unavailable_is_a_failure() {
+    fn what_is_a_failure() {
         for code in all() {
             let expected = match code {
                 Code::Unavailable => Verdict::Failure(Pushback::None),
+                // Waited out, but not repeated.
+                Code::ResourceExhausted => Verdict::Failure(Pushback::Stop),
                 _ => Verdict::Answer,
             };
             assert_eq!(status(code, &HeaderMap::new(), Codes::default()), expected);
@@ -118,18 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn resource_exhausted_needs_pushback() {
+    fn pushback_makes_no_failure() {
         let mut headers = HeaderMap::new();
         headers.insert(
             HeaderName::from_static("grpc-retry-pushback-ms"),
             HeaderValue::from_static("-1"),
         );
         let judge = |code| status(code, &headers, Codes::default());
-        assert_eq!(
-            judge(Code::ResourceExhausted),
-            Verdict::Failure(Pushback::Stop)
-        );
-        // Pushback makes no failure of what another attempt would only repeat.
+        // What another attempt would only repeat stays an answer.
         assert_eq!(judge(Code::InvalidArgument), Verdict::Answer);
         assert_eq!(judge(Code::Ok), Verdict::Answer);
     }

@@ -232,6 +232,7 @@ fn gates_and_holds_are_typed_events() {
             error_rate: None,
             baseline: None,
             trip_point: 0.5,
+            hedging_trip_point: 0.5,
         }),
         suppress_at: 0.5,
         samples: 7,

@@ -235,6 +235,7 @@ impl Breaker {
             error_rate: shared.error_rate(window),
             baseline: baseline.rate(),
             trip_point: shared.trip_point(baseline),
+            hedging_trip_point: shared.hedging_trip_point(baseline.without(window)),
         }
     }
 }
@@ -330,6 +331,16 @@ impl Shared {
             ..
         } = self.policy;
         usual.rate().unwrap_or(0.0).clamp(floor, failure_ratio)
+    }
+
+    /// The trip point that hedging keeps its distance from. What is usual was so before the
+    /// window: in a young process three times a baseline that is mostly the window itself would
+    /// rise as fast as the failures. Where too little came before, nothing is usual yet.
+    fn hedging_trip_point(&self, earlier: Tally) -> f64 {
+        match earlier.calls < self.policy.minimum_calls {
+            true => self.policy.floor,
+            false => self.trip_point(earlier),
+        }
     }
 }
 

@@ -67,4 +67,12 @@ impl Tally {
     pub(super) fn rate(self) -> Option<f64> {
         (self.calls > 0).then(|| self.failures as f64 / self.calls as f64)
     }
+
+    /// What is left without a part of it.
+    pub(super) fn without(self, part: Self) -> Self {
+        Self {
+            calls: self.calls.saturating_sub(part.calls),
+            failures: self.failures.saturating_sub(part.failures),
+        }
+    }
 }
