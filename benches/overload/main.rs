@@ -6,15 +6,18 @@
 //! and each call's original the same work. It fails unless, above capacity and while the breaker
 //! stays closed, upstream calls and goodput with hedging are within 3 % of those without.
 
-#[path = "../examples/support/quantile.rs"]
+mod args;
+mod report;
+
+#[path = "../../examples/support/quantile.rs"]
 mod quantile;
-#[path = "../examples/support/queue.rs"]
+#[path = "../../examples/support/queue.rs"]
 mod queue;
-#[path = "../examples/support/replica.rs"]
+#[path = "../../examples/support/replica.rs"]
 mod replica;
-#[path = "../examples/support/script.rs"]
+#[path = "../../examples/support/script.rs"]
 mod script;
-#[path = "../examples/support/traffic.rs"]
+#[path = "../../examples/support/traffic.rs"]
 mod traffic;
 
 use std::{
@@ -27,11 +30,10 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, json};
 use tonic::{Code, Status};
 use tonic_hedge::{BreakerPolicy, Hedge, HedgedChannel};
 
-use quantile::quantile;
+use args::Args;
 use queue::Queue;
 use replica::Replica;
 use script::{Arrival, Script, probe};
@@ -54,26 +56,16 @@ const SEED: u64 = 0x0e11_0ad5;
 /// What hedging may change.
 const TOLERANCE: f64 = 0.03;
 
-const HELP: &str = "\
-Overload with hedging and without.
-
-Usage: cargo bench --bench overload -- [--json] [--seconds N] [--rounds N]
-
-  --json        print one JSON object instead of a table
-  --seconds N   of each overload; a ramp takes twice as long (default 15)
-  --rounds N    of each scenario (default 2)
-";
-
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = match Args::parse(std::env::args().skip(1)) {
         Ok(Some(args)) => args,
         Ok(None) => {
-            print!("{HELP}");
+            print!("{}", args::HELP);
             return ExitCode::SUCCESS;
         }
         Err(wrong) => {
-            eprintln!("{wrong}\n\n{HELP}");
+            eprintln!("{wrong}\n\n{}", args::HELP);
             return ExitCode::from(2);
         }
     };
@@ -84,43 +76,6 @@ async fn main() -> ExitCode {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-#[derive(Debug)]
-struct Args {
-    json: bool,
-    seconds: u64,
-    rounds: u64,
-}
-
-impl Args {
-    /// `None` asks for help.
-    fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut parsed = Self {
-            json: false,
-            seconds: 15,
-            rounds: 2,
-        };
-        let mut args = args.into_iter();
-        while let Some(arg) = args.next() {
-            let mut number = || {
-                let number = args.next().and_then(|value| value.parse().ok());
-                number
-                    .filter(|number| *number > 0)
-                    .ok_or_else(|| format!("{arg} takes a number greater than 0"))
-            };
-            match arg.as_str() {
-                "--json" => parsed.json = true,
-                "--seconds" => parsed.seconds = number()?,
-                "--rounds" => parsed.rounds = number()?,
-                "--help" | "-h" => return Ok(None),
-                // cargo's own.
-                "--bench" => {}
-                _ => return Err(format!("unknown argument: {arg}")),
-            }
-        }
-        Ok(Some(parsed))
     }
 }
 
@@ -171,39 +126,22 @@ impl Offered {
 enum Trips {
     /// The default one.
     ByDefault,
-    /// One that stays closed: refusals by a full queue come in rows, and five in a row open the
-    /// default one. Its memory is short beside a ramp.
-    Closed,
+    /// The default one but for failures in a row: a full queue refuses in rows, and five open it.
+    ByRate,
 }
 
 impl Trips {
     fn name(self) -> &'static str {
         match self {
             Self::ByDefault => "default",
-            Self::Closed => "closed",
-        }
-    }
-
-    /// Where the breaker stays closed its trip point is 1, so gate 4's limit is what is said here:
-    /// that of the defaults, half of three times the usual failure rate in its bounds.
-    fn hedge(self, offered: Offered) -> Hedge {
-        match (self, offered) {
-            (Self::ByDefault, _) => Hedge::at(0.95),
-            // Refusals are all that it has ever seen.
-            (Self::Closed, Offered::Overload) => Hedge::at(0.95).suppress_at(0.25),
-            // Ten quiet minutes came before, for which no benchmark has the time.
-            (Self::Closed, Offered::Ramp) => Hedge::at(0.95).suppress_at(0.05),
+            Self::ByRate => "by rate",
         }
     }
 
     fn policy(self) -> BreakerPolicy {
         match self {
             Self::ByDefault => BreakerPolicy::default(),
-            Self::Closed => BreakerPolicy::default()
-                .consecutive(u32::MAX)
-                .window(Duration::from_secs(3))
-                .failure_ratio(1.0)
-                .floor(1.0),
+            Self::ByRate => BreakerPolicy::default().consecutive(u32::MAX),
         }
     }
 }
@@ -251,7 +189,7 @@ struct Part {
 
 async fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
     let mut scenarios = Vec::new();
-    for trips in [Trips::ByDefault, Trips::Closed] {
+    for trips in [Trips::ByDefault, Trips::ByRate] {
         for offered in [Offered::Overload, Offered::Ramp] {
             let (mut with, mut without) = (Side::default(), Side::default());
             for round in 0..args.rounds {
@@ -264,7 +202,7 @@ async fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
                 // Whoever is first has the machine as the other side does in the next round.
                 for hedging in [round % 2 == 0, round % 2 == 1] {
                     let side = if hedging { &mut with } else { &mut without };
-                    let hedge = hedging.then(|| trips.hedge(offered));
+                    let hedge = hedging.then(|| Hedge::at(0.95));
                     side.add(trips.policy(), hedge, &calls, tips).await?;
                 }
             }
@@ -277,9 +215,9 @@ async fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
         }
     }
     if args.json {
-        println!("{}", as_json(&scenarios));
+        println!("{}", report::as_json(&scenarios));
     } else {
-        print_table(&scenarios);
+        report::print_table(&scenarios);
     }
     Ok(scenarios
         .iter()
@@ -364,72 +302,4 @@ impl Script for Served {
         let work = exponential(&mut arrival.draws());
         self.queue.serve(WORK.mul_f64(work)).await
     }
-}
-
-fn print_table(scenarios: &[Scenario]) {
-    println!("Above capacity. Upstream and good: with hedging / without.\n");
-    println!(
-        "{:<10}{:<9}{:>8}{:>17}{:>8}{:>17}{:>8}{:>14}{:>8}",
-        "offered", "breaker", "calls", "upstream", "ratio", "good", "ratio", "shed", "hedges"
-    );
-    for scenario in scenarios {
-        let Scenario { with, without, .. } = scenario;
-        let pair = |of: fn(&Part) -> u64| {
-            let [with, without] = [of(&with.above), of(&without.above)];
-            (format!("{with} / {without}"), with as f64 / without as f64)
-        };
-        let (upstream, more) = pair(|part| part.upstream);
-        let (good, better) = pair(|part| part.good);
-        let (shed, _) = pair(|part| part.shed);
-        println!(
-            "{:<10}{:<9}{:>8}{upstream:>17}{more:>8.3}{good:>17}{better:>8.3}{shed:>14}{:>8}  {}",
-            scenario.offered.name(),
-            scenario.trips.name(),
-            with.above.calls,
-            with.hedges,
-            match scenario.holds() {
-                Some(true) => "holds",
-                Some(false) => "DOES NOT HOLD",
-                None => "the breaker opened",
-            },
-        );
-        for (reason, count) in &with.held {
-            println!("{:>27} held {count}", reason);
-        }
-    }
-}
-
-fn as_json(scenarios: &[Scenario]) -> Value {
-    let part = |part: &Part| {
-        json!({
-            "calls": part.calls,
-            "upstream_calls": part.upstream,
-            "good": part.good,
-            "shed_by_breaker": part.shed,
-            "p50_ms": quantile(part.latencies.clone(), 0.5),
-            "p99_ms": quantile(part.latencies.clone(), 0.99),
-        })
-    };
-    let side = |side: &Side| {
-        json!({
-            "below_capacity": part(&side.below),
-            "above_capacity": part(&side.above),
-            "hedges": side.hedges,
-            "held_by": side.held.iter().map(|(reason, count)| ((*reason).to_owned(), json!(count)))
-                .collect::<serde_json::Map<_, _>>(),
-        })
-    };
-    let scenario = |scenario: &Scenario| {
-        let Scenario { with, without, .. } = scenario;
-        json!({
-            "offered": scenario.offered.name(),
-            "breaker": scenario.trips.name(),
-            "with_hedging": side(with),
-            "without_hedging": side(without),
-            "upstream_ratio": with.above.upstream as f64 / without.above.upstream as f64,
-            "goodput_ratio": with.above.good as f64 / without.above.good as f64,
-            "holds": scenario.holds(),
-        })
-    };
-    json!({ "scenarios": scenarios.iter().map(scenario).collect::<Vec<_>>() })
 }
