@@ -19,8 +19,8 @@ use std::{
 use fastrand::Rng;
 use tokio::time::{Instant, advance, sleep, sleep_until};
 use tonic_hedge_engine::race::{
-    Answer, Ask, AttemptId, Drive, End, Gone, Host, Kind, Launch, Launched, MAX_UNSENT, Over,
-    Pushback, Race, Rules, Unsent, Verdict,
+    Answer, Ask, Asked, AttemptId, Drive, End, Gone, Host, Kind, Launch, Launched, MAX_UNSENT,
+    Over, Pushback, Race, Rules, Unsent, Verdict,
 };
 
 fn ms(ms: u64) -> Duration {
@@ -93,6 +93,8 @@ struct Script {
     plans: Vec<Plan>,
     /// The last one counts for all that follow.
     answers: Vec<Answer>,
+    /// A yes comes so much later.
+    thinks: Option<Duration>,
     loan: Option<Rc<()>>,
     spent: Vec<Rc<()>>,
 }
@@ -114,6 +116,7 @@ impl Future for Attempt {
 impl Host for Script {
     type Attempt = Attempt;
     type Reply = (AttemptId, Verdict);
+    type Wait = Pin<Box<dyn Future<Output = ()>>>;
 
     fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Attempt>> {
         let plan = self.plans.get(launch.id as usize).copied();
@@ -140,15 +143,25 @@ impl Host for Script {
         })
     }
 
-    fn ask(&mut self, now: Duration, ask: Ask) -> Answer {
+    fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait> {
         let mut notes = self.world.notes.borrow_mut();
         let turn = notes.asked.len().min(self.answers.len() - 1);
         notes.asked.push((now, ask));
         let answer = self.answers[turn];
-        if answer != Answer::Held {
-            self.loan = Some(Rc::clone(&self.world.loans));
+        if answer == Answer::Held {
+            return Asked::Now(answer);
         }
-        answer
+        self.loan = Some(Rc::clone(&self.world.loans));
+        match self.thinks {
+            None => Asked::Now(answer),
+            Some(time) => {
+                let alive = Rc::clone(&self.world.alive);
+                Asked::After(Box::pin(async move {
+                    sleep(time).await;
+                    drop(alive);
+                }))
+            }
+        }
     }
 
     fn judge(
@@ -185,6 +198,20 @@ impl World {
             world: self.clone(),
             plans: plans.to_vec(),
             answers: answers.to_vec(),
+            thinks: None,
+            loan: None,
+            spent: Vec::new(),
+        };
+        Drive::new(host, rules, Instant::now())
+    }
+
+    /// Each yes takes its time.
+    fn slow_race(&self, rules: Rules, plans: &[Plan], thinks: Duration) -> Drive<Script> {
+        let host = Script {
+            world: self.clone(),
+            plans: plans.to_vec(),
+            answers: vec![Answer::Granted(Duration::ZERO)],
+            thinks: Some(thinks),
             loan: None,
             spent: Vec::new(),
         };
@@ -315,6 +342,63 @@ async fn a_replacement_without_an_endpoint_ends_with_what_it_replaced() {
     let plans = [plan(3, Verdict::Unsent(Unsent::NeverSent)), UNPLACED];
     let over = run(world.race(Rules::single(None), &plans)).await;
     assert_eq!(over, (End::Failed(0), ms(3), Some(0)));
+    world.quiet();
+}
+
+// === A yes that comes later ===
+
+#[tokio::test(start_paused = true)]
+async fn a_late_yes_launches_then() {
+    let world = World::default();
+    let plans = [plan(100, Verdict::Answer), plan(10, Verdict::Answer)];
+    let over = run(world.slow_race(rules(), &plans, ms(20))).await;
+    assert_eq!(over, (End::Answer(1), ms(80), Some(1)));
+    let launched = world.notes.borrow().launched.clone();
+    assert_eq!(launched, [(ms(0), Kind::Original), (ms(70), Kind::Hedge)]);
+    world.quiet();
+}
+
+/// However long it takes: what it waits for is dropped, and what it had reserved goes back.
+#[tokio::test(start_paused = true)]
+async fn a_yes_that_never_comes_holds_nothing_up() {
+    for (deadline, expected) in [
+        (None, (End::Answer(0), ms(100), Some(0))),
+        (Some(ms(60)), (End::Deadline, ms(60), None)),
+    ] {
+        let world = World::default();
+        let rules = Rules {
+            deadline,
+            ..rules()
+        };
+        let race = world.slow_race(rules, &[plan(100, Verdict::Answer)], ms(1_000));
+        assert_eq!(run(race).await, expected);
+        assert_eq!(world.launches(), 1);
+        world.quiet();
+    }
+}
+
+/// The original fails meanwhile: what was to be the hedge is the retry, and starts no sooner.
+#[tokio::test(start_paused = true)]
+async fn a_late_yes_after_a_failure() {
+    let world = World::default();
+    let plans = [plan(60, FAILS), plan(10, Verdict::Answer)];
+    let over = run(world.slow_race(rules(), &plans, ms(20))).await;
+    assert_eq!(over, (End::Answer(1), ms(80), Some(1)));
+    let launched = world.notes.borrow().launched.clone();
+    assert_eq!(launched, [(ms(0), Kind::Original), (ms(70), Kind::Retry)]);
+    world.quiet();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_goes_before_a_late_yes() {
+    let world = World::default();
+    let race = world.slow_race(rules(), &[plan(500, Verdict::Answer); 2], ms(100));
+    tokio::select! {
+        biased;
+        _ = race => unreachable!(),
+        () = sleep(ms(60)) => {}
+    }
+    assert_eq!(world.launches(), 1);
     world.quiet();
 }
 

@@ -13,7 +13,7 @@ use tonic_hedge_engine::{
     measure::{Lag, Probe},
     policy::{Hedge, Target},
     race::{
-        Answer, Ask, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Race, Unsent, Verdict,
+        Ask, Asked, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Race, Unsent, Verdict,
     },
 };
 
@@ -340,6 +340,7 @@ impl CallHost {
 impl Host for CallHost {
     type Attempt = Running;
     type Reply = Ran;
+    type Wait = std::future::Ready<()>;
 
     fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Running>> {
         let purpose = self.purpose(&launch);
@@ -417,11 +418,11 @@ impl Host for CallHost {
         })
     }
 
-    fn ask(&mut self, now: Duration, ask: Ask) -> Answer {
-        match ask {
+    fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait> {
+        Asked::Now(match ask {
             Ask::Hedge(_) => self.ask_hedge(now),
             Ask::Retry { backoff } => self.ask_retry(now, backoff),
-        }
+        })
     }
 
     fn judge(&mut self, now: Duration, launch: &Launch, ran: &mut Ran, race: &Race) -> Verdict {

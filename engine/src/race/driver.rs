@@ -22,12 +22,14 @@ pub trait Host {
     type Attempt: Future<Output = Self::Reply> + Unpin;
     /// What an attempt ends with.
     type Reply;
+    /// What a further attempt that may start still waits for. Dropped if the race ends first.
+    type Wait: Future<Output = ()> + Unpin;
 
     /// Starts an attempt, or finds no endpoint for it.
     fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Self::Attempt>>;
 
     /// Says whether a further attempt may start. A yes has reserved what it needs.
-    fn ask(&mut self, now: Duration, ask: Ask) -> Answer;
+    fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait>;
 
     /// Judges a finished attempt, and records it.
     ///
@@ -49,12 +51,13 @@ pub trait Host {
 impl<H: Host> Host for &mut H {
     type Attempt = H::Attempt;
     type Reply = H::Reply;
+    type Wait = H::Wait;
 
     fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Self::Attempt>> {
         H::launch(self, now, launch)
     }
 
-    fn ask(&mut self, now: Duration, ask: Ask) -> Answer {
+    fn ask(&mut self, now: Duration, ask: Ask) -> Asked<H::Wait> {
         H::ask(self, now, ask)
     }
 
@@ -89,6 +92,16 @@ pub enum Answer {
     Granted(Duration),
     /// No.
     Held,
+}
+
+/// An [`Answer`], or a yes that comes later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked<W> {
+    /// At once.
+    Now(Answer),
+    /// Yes, as soon as this has ended. The race goes on meanwhile, and a retry does not wait
+    /// any further.
+    After(W),
 }
 
 /// Why an attempt in flight is discarded.
@@ -132,6 +145,7 @@ pin_project! {
         first: Option<(Launch, H::Attempt)>,
         others: Vec<(Launch, H::Attempt)>,
         last_failure: Option<H::Reply>,
+        waiting: Option<H::Wait>,
         step: Option<Step>,
         #[pin]
         sleep: Option<Sleep>,
@@ -156,6 +170,7 @@ impl<H: Host> Drive<H> {
             first: None,
             others: Vec::new(),
             last_failure: None,
+            waiting: None,
             step: None,
             sleep: None,
             sleep_until: None,
@@ -228,13 +243,24 @@ impl<H: Host> Future for Drive<H> {
                     None => Event::Unplaced,
                 },
                 Step::Ask(ask) => match host.ask(now, ask) {
-                    Answer::Granted(wait) => Event::Granted { wait },
-                    Answer::Held => Event::Held,
+                    Asked::Now(Answer::Granted(wait)) => Event::Granted { wait },
+                    Asked::Now(Answer::Held) => Event::Held,
+                    Asked::After(wait) => {
+                        *this.waiting = Some(wait);
+                        // The machine is owed the answer, and says what else there is to wait for.
+                        Event::Tick
+                    }
                 },
                 Step::Wait { until } => match asked.take() {
                     Some(ask) => {
                         step = Step::Ask(ask);
                         continue;
+                    }
+                    None if is_over(this.waiting, cx) => {
+                        now = this.started.elapsed();
+                        Event::Granted {
+                            wait: Duration::ZERO,
+                        }
                     }
                     None => {
                         let timer = Timer {
@@ -264,6 +290,7 @@ impl<H: Host> Future for Drive<H> {
                         End::Answer(_) | End::Failed(_) => this.last_failure.take(),
                         _ => None,
                     };
+                    *this.waiting = None;
                     let Some(host) = this.host.take() else {
                         return Poll::Pending;
                     };
@@ -279,6 +306,18 @@ impl<H: Host> Future for Drive<H> {
             step = this.race.on(now, event);
         }
     }
+}
+
+/// Whether there was something to wait for, and it has ended.
+fn is_over<W: Future<Output = ()> + Unpin>(waiting: &mut Option<W>, cx: &mut Context<'_>) -> bool {
+    let over = match waiting {
+        Some(wait) => Pin::new(wait).poll(cx).is_ready(),
+        None => false,
+    };
+    if over {
+        *waiting = None;
+    }
+    over
 }
 
 /// Polls the attempts in the order of their launch, so that of two that are ready the older

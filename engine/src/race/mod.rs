@@ -8,7 +8,7 @@
 mod driver;
 mod machine;
 
-pub use driver::{Answer, Drive, Gone, Host, Launched, Over};
+pub use driver::{Answer, Asked, Drive, Gone, Host, Launched, Over};
 pub use machine::{
     Ask, AttemptId, End, Event, Kind, Launch, MAX_UNSENT, Pushback, Race, Rules, Step, Trigger,
     Unsent, Verdict,
