@@ -45,8 +45,8 @@
 //!
 //! # Crate features
 //!
-//! - `telemetry` (on by default): spans through the OpenTelemetry API. No SDK comes with it, and
-//!   without a tracer provider nothing is recorded.
+//! - `telemetry` (on by default): spans and metrics through the OpenTelemetry API. No SDK comes with
+//!   it, and without a provider nothing is recorded.
 //! - `serde`: what [`HedgedChannel::measured`] returns can be serialized.
 //! - `quantiles`: the CKMS summary of the crate `quantiles` as a second `Estimator`.
 //!
@@ -58,7 +58,7 @@
 //! - Hedging a method that no descriptor set knows: there is no list of methods beside the
 //!   `.proto`.
 //! - Not yet: hedging on a stream's first message (`first_message` in the `.proto` is read and kept,
-//!   and changes nothing), metrics, observers, gRPC service configs, server reflection, lanes.
+//!   and changes nothing), gRPC service configs, server reflection, lanes.
 //! - Runtimes other than tokio.
 
 mod background;
@@ -88,6 +88,7 @@ pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
 pub use measured::{BreakerMeasured, EndpointMeasured, Measured, MethodMeasured};
 pub use method::Estimator;
 pub use request::RequestExt;
+pub use telemetry::{HedgeEvent, HedgeEventKind, HedgeStart};
 pub use tonic_hedge_engine::{
     gate::BreakerState,
     measure::Budget,

@@ -289,6 +289,37 @@ impl<T> ResponseExt for Result<Response<T>, Status> {
 // === impl CallLogBuilder ===
 
 impl CallLogBuilder {
+    /// Logs what a call's caller does not see of it: an attempt that failed and was not the only
+    /// one at `info`, one that was given up for another's answer at `debug`.
+    pub(crate) fn tell_losers(&self, method: &str) {
+        let attempts = self.attempts.as_slice();
+        if attempts.len() < 2 {
+            return;
+        }
+        for attempt in attempts {
+            let AttemptLog {
+                number, endpoint, ..
+            } = attempt;
+            let kind = attempt.kind.name();
+            match attempt.outcome {
+                AttemptOutcome::Won(_) => {}
+                AttemptOutcome::Failed(code) => {
+                    let status = code_name(code);
+                    tracing::info!(method, number, kind, %endpoint, status, "attempt failed");
+                }
+                AttemptOutcome::Discarded | AttemptOutcome::Detached => {
+                    let outcome = attempt.outcome.name();
+                    tracing::debug!(method, number, kind, %endpoint, outcome, "attempt discarded");
+                }
+            }
+        }
+    }
+
+    /// Attempts so far.
+    pub(crate) fn len(&self) -> usize {
+        self.attempts.as_slice().len()
+    }
+
     /// An attempt starts at `at`, counted from the start of the call.
     pub(crate) fn launched(
         &mut self,

@@ -24,7 +24,7 @@ use super::{
     ticket::Ticket,
     wire,
 };
-use crate::telemetry::AttemptSpan;
+use crate::telemetry::AttemptTelemetry;
 
 /// What an attempt ends with.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ pub(crate) struct Attempt {
 /// What an attempt holds while it is in flight, and hands on when it ends.
 pub(crate) struct Held {
     pub(crate) ticket: Ticket,
-    pub(crate) span: AttemptSpan,
+    pub(crate) telemetry: AttemptTelemetry,
 }
 
 /// A finished attempt.
@@ -336,7 +336,7 @@ impl Future for Attempt {
         let Some(held) = self.held.take() else {
             return Poll::Pending;
         };
-        match held.span.within(|| self.poll_reply(&held.ticket, cx)) {
+        match held.telemetry.within(|| self.poll_reply(&held.ticket, cx)) {
             Poll::Ready(reply) => Poll::Ready(Finished { reply, held }),
             Poll::Pending => {
                 self.held = Some(held);

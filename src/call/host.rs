@@ -3,7 +3,7 @@
 mod ask;
 mod hedges;
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Uri, Version};
@@ -13,7 +13,8 @@ use tonic_hedge_engine::{
     measure::{Lag, Probe},
     policy::{Hedge, Target},
     race::{
-        Ask, Asked, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Race, Unsent, Verdict,
+        Answer, Ask, Asked, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Race, Unsent,
+        Verdict,
     },
 };
 
@@ -34,7 +35,7 @@ use crate::{
     endpoint::{Endpoint, Picked, Purpose, Unavailable},
     log::{AttemptKind, AttemptOutcome, CallLogBuilder},
     method::{HedgeEnd, Method},
-    telemetry::{AttemptEnd, AttemptInfo, CallSpan},
+    telemetry::{AttemptEnd, AttemptInfo, CallTelemetry},
 };
 
 /// An original that waited this long for a connection gets the time that is left, not the
@@ -87,14 +88,16 @@ pub(crate) struct CallHost {
     prototype: Prototype,
     /// The call's start on the channel's clock.
     started: Duration,
-    span: CallSpan,
+    telemetry: CallTelemetry,
     log: CallLogBuilder,
     /// The endpoints that the call uses or has used.
     tried: SmallVec<[Arc<Endpoint>; 2]>,
     /// Where the last unsent attempt was to go.
     unsent_at: Option<Arc<Endpoint>>,
-    /// The token of a further attempt that has not been sent.
-    loan: Option<Loan>,
+    /// The token of the further attempt that was granted, and is not launched yet.
+    granted: Option<Loan>,
+    /// The tokens of further attempts that were not sent, until they are replaced.
+    unsent: Vec<Loan>,
     /// What the next launch is for, where it has waited for an endpoint.
     waited: Option<Purpose>,
     /// The half-open breaker's one call.
@@ -112,7 +115,7 @@ pub(crate) struct CallHost {
 
 /// What a call's host leaves behind.
 pub(crate) struct Ending {
-    pub(crate) span: CallSpan,
+    pub(crate) telemetry: CallTelemetry,
     pub(crate) log: CallLogBuilder,
     /// Not used up where the result is not judged yet.
     pub(crate) probe: Option<Probe>,
@@ -137,7 +140,7 @@ impl CallHost {
         terms: Terms,
         prototype: Prototype,
         started: Duration,
-        span: CallSpan,
+        telemetry: CallTelemetry,
         probe: Option<Probe>,
     ) -> Self {
         Self {
@@ -146,11 +149,12 @@ impl CallHost {
             terms,
             prototype,
             started,
-            span,
+            telemetry,
             log: CallLogBuilder::default(),
             tried: SmallVec::new(),
             unsent_at: None,
-            loan: None,
+            granted: None,
+            unsent: Vec::new(),
             waited: None,
             probe,
             threshold: None,
@@ -163,8 +167,9 @@ impl CallHost {
 
     /// Ends it: what is left to be told goes to whoever tells the call's result.
     pub(crate) fn into_end(self) -> Ending {
+        self.log.tell_losers(self.method.name());
         Ending {
-            span: self.span,
+            telemetry: self.telemetry,
             log: self.log,
             probe: self.probe,
             hedge_won: self
@@ -179,7 +184,7 @@ impl CallHost {
     }
 
     /// `now` of the race, on the channel's clock.
-    fn clock(&self, now: Duration) -> Duration {
+    pub(crate) fn clock(&self, now: Duration) -> Duration {
         self.started + now
     }
 
@@ -320,7 +325,7 @@ impl CallHost {
             true => (AttemptEnd::Won(code), AttemptOutcome::Won(code)),
             false => (AttemptEnd::Failed(code), AttemptOutcome::Failed(code)),
         };
-        held.span.end(end);
+        held.telemetry.end(end, self.clock(now));
         self.log.ended(launch.id, outcome, now);
         if won {
             self.winner = Some(*launch);
@@ -340,10 +345,16 @@ impl CallHost {
 impl Host for CallHost {
     type Attempt = Running;
     type Reply = Ran;
-    type Wait = std::future::Ready<()>;
+    type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
 
     fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Running>> {
         let purpose = self.purpose(&launch);
+        // Given back where nothing is sent.
+        let loan = match (launch.kind, launch.replaces) {
+            (Kind::Original, _) => None,
+            (_, None) => self.granted.take(),
+            (_, Some(_)) => self.unsent.pop(),
+        };
         let (endpoint, channel) = match self.pick(now, purpose) {
             Picked::Endpoint(endpoint, channel) => (endpoint, channel),
             // The original waits in the call, which has nothing under way.
@@ -354,7 +365,6 @@ impl Host for CallHost {
                     .endpoints()
                     .is_worth_waiting(&self.tried, purpose) =>
             {
-                let loan = self.loan.take();
                 let shared = Arc::clone(&self.shared);
                 let place = Place { purpose, loan };
                 return Some(Launched {
@@ -364,17 +374,15 @@ impl Host for CallHost {
             }
             Picked::Wait => {
                 self.unplaced = Some(Unplaced::NotYet);
-                self.loan = None;
                 return None;
             }
             Picked::None(why) => {
                 self.unplaced = Some(Unplaced::Never(why));
-                self.loan = None;
                 return None;
             }
         };
         let body = self.body()?;
-        if let Some(loan) = self.loan.take() {
+        if let Some(loan) = loan {
             loan.spend();
         }
         let kind = match purpose {
@@ -392,21 +400,27 @@ impl Host for CallHost {
             port: endpoint.server_port(),
             endpoint: endpoint.name(),
         };
-        let span = self.span.start_attempt(info, request.headers_mut());
+        let clock = self.clock(now);
+        let told = self
+            .telemetry
+            .start_attempt(info, request.headers_mut(), clock);
         self.log
             .launched(launch.id, kind, Arc::clone(endpoint.name()), now);
         self.method.stats().launched(kind);
         if kind == AttemptKind::Hedge {
-            self.span.started(self.threshold, launch.id);
+            self.telemetry.started(self.threshold, launch.id);
             let hedges = || Unended::new(Arc::clone(&self.method));
             self.hedges.get_or_insert_with(hedges).started();
             if let Some(meter) = self.method.win_rate() {
-                meter.started(self.clock(now));
+                meter.started(clock);
             }
         }
         let ticket = Ticket::new(Arc::clone(&self.shared), Arc::clone(&endpoint));
         self.tried.push(endpoint);
-        let held = Held { ticket, span };
+        let held = Held {
+            ticket,
+            telemetry: told,
+        };
         let left = self.time_left(now);
         let hedge_after = self.hedge_after(now);
         if kind == AttemptKind::Original && hedge_after.is_none() {
@@ -419,17 +433,29 @@ impl Host for CallHost {
     }
 
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait> {
-        Asked::Now(match ask {
+        // What an earlier attempt left behind, that was neither sent nor replaced, goes back: else
+        // it would stand for a yes.
+        self.granted = None;
+        self.unsent.clear();
+        let answer = match ask {
             Ask::Hedge(_) => self.ask_hedge(now),
             Ask::Retry { backoff } => self.ask_retry(now, backoff),
-        })
+        };
+        let observing = match (ask, answer) {
+            (Ask::Hedge(_), Answer::Granted(_)) => {
+                self.telemetry
+                    .before_hedge(self.log.len(), self.threshold, now)
+            }
+            _ => None,
+        };
+        observing.map_or(Asked::Now(answer), Asked::After)
     }
 
     fn judge(&mut self, now: Duration, launch: &Launch, ran: &mut Ran, race: &Race) -> Verdict {
         let Finished { reply, held } = match ran {
             Ran::Finished(finished) => finished,
             Ran::Place(place) => {
-                self.loan = place.loan.take();
+                self.unsent.extend(place.loan.take());
                 self.waited = Some(place.purpose);
                 return Verdict::Unsent(Unsent::NeverSent);
             }
@@ -474,8 +500,9 @@ impl Host for CallHost {
                     && race.would_replace(now, unsent)
                 {
                     // Nothing was sent: its token goes back if it is not replaced.
-                    self.loan =
-                        (launch.kind != Kind::Original).then(|| self.shared.budget().loan());
+                    if launch.kind != Kind::Original {
+                        self.unsent.push(self.shared.budget().loan());
+                    }
                     if !fault.unreachable {
                         self.unsent_at = Some(Arc::clone(endpoint));
                     }
@@ -500,11 +527,11 @@ impl Host for CallHost {
                 }
                 self.record(clock, failed);
                 self.hedge_ended(launch, HedgeEnd::Failed);
-                tracing::info!(
+                tracing::debug!(
                     method = self.method.name(),
                     endpoint = %held.ticket.endpoint().name(),
                     status = %fault.status,
-                    "attempt failed"
+                    "no status from the server"
                 );
                 verdict
             }
@@ -546,7 +573,9 @@ impl Host for CallHost {
         };
         self.log.ended(launch.id, outcome, now);
         if self.hedges.is_some() {
-            self.span.discarded(self.threshold, launch.id);
+            let is_hedge = launch.kind == Kind::Hedge;
+            self.telemetry
+                .discarded(self.threshold, launch.id, is_hedge);
         }
     }
 }

@@ -87,9 +87,12 @@ pub(crate) fn dispose(
     }
     held.ticket.shared().counters().detached();
     let limit = time_left.unwrap_or(LONGEST).min(LONGEST);
-    let Held { ticket, mut span } = held;
+    let Held {
+        ticket,
+        mut telemetry,
+    } = held;
     // To its call it is over.
-    span.end(AttemptEnd::Lost);
+    telemetry.end(AttemptEnd::Lost, ticket.shared().now());
     let mut drain = Drain { ticket, kept };
     runtime.spawn(async move {
         if tokio::time::timeout(limit, drain.run(rest)).await.is_err() {

@@ -43,7 +43,7 @@ use crate::{
     log::CallLogBuilder,
     method::Method,
     request::{Hedging, Overrides},
-    telemetry::CallSpan,
+    telemetry::CallTelemetry,
 };
 
 /// The text of a deadline that passed here, as against one that a server reports.
@@ -59,7 +59,9 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
     let started = Instant::now();
     let (method, name) = shared.methods().find(request.uri().path());
     let method = Arc::clone(method);
-    let span = shared.telemetry().start_call(name);
+    let telemetry = method
+        .telemetry()
+        .start_call(name, shared.since_epoch(started));
     let call = Call {
         deadline: deadline::read(request.headers()),
         shared: Arc::clone(shared),
@@ -69,7 +71,7 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
     };
     // One future and no layers: each would hold the request once more, and all of it is moved
     // into the box.
-    Box::pin(call.run(request, span))
+    Box::pin(call.run(request, telemetry))
 }
 
 /// What one call is made of, apart from its request.
@@ -102,12 +104,12 @@ impl Call {
     async fn run(
         self,
         request: Request<Body>,
-        mut span: CallSpan,
+        mut telemetry: CallTelemetry,
     ) -> Result<Response<Body>, Status> {
         let probe = match self.admit() {
             Ok(probe) => probe,
             Err(status) => {
-                span.finish(status.code());
+                telemetry.finish(status.code(), self.shared.since_epoch(self.started));
                 return Err(with_log(CallLogBuilder::default(), Duration::ZERO, status));
             }
         };
@@ -118,8 +120,8 @@ impl Call {
         let (terms, prototype) = match self.prepare(request).await {
             Ok(prepared) => prepared,
             Err(status) => {
-                span.finish(status.code());
                 let at = self.started.elapsed();
+                telemetry.finish(status.code(), now + at);
                 return Err(with_log(CallLogBuilder::default(), at, status));
             }
         };
@@ -131,7 +133,7 @@ impl Call {
             terms,
             prototype,
             now,
-            span,
+            telemetry,
             probe,
         );
         if !rules.hedging {
@@ -291,22 +293,22 @@ impl Call {
                 Err(fail(host, at, status))
             }
             Reply::Complete(complete) => {
-                let (mut span, log, ..) = self.won(host);
-                span.finish(Code::Ok);
+                let (mut telemetry, log, ..) = self.won(host);
+                telemetry.finish(Code::Ok, self.shared.since_epoch(self.started) + at);
                 let mut head = complete.head;
                 head.extensions.insert(log.finish(at));
                 let body = Body::new(Kept::new(complete.data, complete.trailers));
                 Ok(Response::from_parts(head, body))
             }
             Reply::Open(response) => {
-                let (span, log, probe, upload) = self.won(host);
+                let (telemetry, log, probe, upload) = self.won(host);
                 let (mut head, front) = response.into_parts();
                 head.extensions.insert(log.finish(at));
                 let deadline = self.expires().map(|at| (at, Box::pin(sleep_until(at))));
                 let open = Box::new(Open {
                     method: Arc::clone(&self.method),
                     held,
-                    span,
+                    telemetry,
                     probe,
                     deadline,
                     upload,
@@ -321,21 +323,24 @@ impl Call {
 
     /// An attempt's answer is the call's: notes it where a hedge gave it.
     #[allow(clippy::type_complexity)] // What `Ending` holds, less what is told here.
-    fn won(&self, host: CallHost) -> (CallSpan, CallLogBuilder, Option<Probe>, Option<Rewind>) {
+    fn won(
+        &self,
+        host: CallHost,
+    ) -> (CallTelemetry, CallLogBuilder, Option<Probe>, Option<Rewind>) {
         let Ending {
-            span,
+            telemetry,
             log,
             probe,
             hedge_won,
             upload,
         } = host.into_end();
         if let Some((id, threshold)) = hedge_won {
-            span.won(threshold, id);
+            telemetry.won(threshold, id);
             if let Some(meter) = self.method.win_rate() {
                 meter.won(self.shared.now());
             }
         }
-        (span, log, probe, upload)
+        (telemetry, log, probe, upload)
     }
 
     /// When the deadline passes; one past what the clock can express is none.
@@ -355,8 +360,11 @@ impl Call {
 
 /// Ends a call with a status.
 fn fail(host: CallHost, at: Duration, status: Status) -> Status {
-    let Ending { mut span, log, .. } = host.into_end();
-    span.finish(status.code());
+    let ended = host.clock(at);
+    let Ending {
+        mut telemetry, log, ..
+    } = host.into_end();
+    telemetry.finish(status.code(), ended);
     with_log(log, at, status)
 }
 

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     method::Method,
-    telemetry::{AttemptEnd, CallSpan},
+    telemetry::{AttemptEnd, CallTelemetry},
 };
 
 /// The body of the one attempt that a call is left with.
@@ -41,7 +41,7 @@ pub(crate) struct Tail {
 pub(crate) struct Open {
     pub(crate) method: Arc<Method>,
     pub(crate) held: Held,
-    pub(crate) span: CallSpan,
+    pub(crate) telemetry: CallTelemetry,
     pub(crate) probe: Option<Probe>,
     pub(crate) deadline: Option<(Instant, Pin<Box<Sleep>>)>,
     /// The request's body, where it may still be going out.
@@ -63,7 +63,7 @@ impl Tail {
         let Open {
             method,
             mut held,
-            mut span,
+            mut telemetry,
             probe,
             ..
         } = *open;
@@ -77,8 +77,8 @@ impl Tail {
         if let Some(circuit) = method.circuit() {
             circuit.record(now, probe, failed);
         }
-        held.span.end(AttemptEnd::Won(code));
-        span.finish(code);
+        held.telemetry.end(AttemptEnd::Won(code), now);
+        telemetry.finish(code, now);
     }
 }
 

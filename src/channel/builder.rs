@@ -1,6 +1,6 @@
 //! Everything that a channel is made from, checked once, when it is built.
 
-use std::{error::Error, hash::Hash, sync::Arc};
+use std::{error::Error, future::Future, hash::Hash, sync::Arc};
 
 use futures_core::Stream;
 use tonic::transport::{Channel, Endpoint};
@@ -19,7 +19,7 @@ use crate::{
     error::{BuildError, Kind},
     method::{Defaults, Estimator, MethodTable},
     saturation::Sampler,
-    telemetry::Telemetry,
+    telemetry::{HedgeEvent, HedgeStart, Telemetry},
 };
 
 /// A larger request body has one attempt: each further one would keep it in memory.
@@ -56,6 +56,7 @@ pub struct Builder {
     buffer_limit: usize,
     response_limit: usize,
     telemetry: Telemetry,
+    target: Option<String>,
     mistake: Option<BuildError>,
 }
 
@@ -81,6 +82,7 @@ impl Default for Builder {
             buffer_limit: BUFFER_LIMIT,
             response_limit: RESPONSE_LIMIT,
             telemetry: Telemetry::default(),
+            target: None,
             mistake: None,
         }
     }
@@ -293,7 +295,7 @@ impl Builder {
         P::Tracer: Send + Sync + 'static,
         <P::Tracer as opentelemetry::trace::Tracer>::Span: Send + Sync + 'static,
     {
-        self.telemetry = self.telemetry.with_tracer_provider(provider);
+        self.telemetry.set_tracer_provider(provider);
         self
     }
 
@@ -304,7 +306,66 @@ impl Builder {
     where
         F: Fn() -> opentelemetry::Context + Send + Sync + 'static,
     {
-        self.telemetry = self.telemetry.with_parent_context(parent);
+        self.telemetry.set_parent_context(parent);
+        self
+    }
+
+    /// Where metrics go. Default: the global provider; one that is installed after the first call
+    /// is found within a tenth of a second.
+    #[cfg(feature = "telemetry")]
+    pub fn meter_provider<P>(mut self, provider: P) -> Self
+    where
+        P: opentelemetry::metrics::MeterProvider + Send + Sync + 'static,
+    {
+        self.telemetry.set_meter_provider(provider);
+        self
+    }
+
+    /// What metrics call this channel: their attribute `grpc.target`. Default: the name that
+    /// [`dns`](Self::dns) resolves, as `dns:///host:port`; the first three endpoints of a list;
+    /// or `discover`, or `channel`. Two channels of one name are one to gauges: whichever is
+    /// read last is shown.
+    pub fn target(mut self, target: impl Into<String>) -> Self {
+        self.target = Some(target.into());
+        self
+    }
+
+    /// Awaited before each hedge, once all gates and holds let it start. The hedge does not
+    /// depend on it: an error or a panic is logged, and so is that it is not ready after 100 ms;
+    /// then the hedge starts. The race goes on meanwhile, and drops it if it ends first.
+    ///
+    /// ```
+    /// # use tonic_hedge::{BuildError, Hedge, HedgedChannel, HedgeStart};
+    /// # fn build() -> Result<HedgedChannel, BuildError> {
+    /// HedgedChannel::builder()
+    ///     .endpoints(["http://10.0.0.1:50051", "http://10.0.0.2:50051"])
+    ///     .hedge(Hedge::at(0.95))
+    ///     .on_hedge(|hedge: HedgeStart| async move {
+    ///         println!("{} is slow: {:?}", hedge.method, hedge.elapsed);
+    ///         Ok::<(), std::io::Error>(())
+    ///     })
+    ///     .build()
+    /// # }
+    /// ```
+    pub fn on_hedge<F, R, E>(mut self, observer: F) -> Self
+    where
+        F: Fn(HedgeStart) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.telemetry.observers().set_on_hedge(observer);
+        self
+    }
+
+    /// Told of each hedge that was started, won, discarded or kept back, in their order, on a
+    /// thread of its own that starts with the first event and ends with the channel. A panic is
+    /// logged. Events wait in a queue of 4,096; an observer that does not keep up loses some,
+    /// which is logged.
+    pub fn on_event<F>(mut self, observer: F) -> Self
+    where
+        F: Fn(&HedgeEvent) + Send + Sync + 'static,
+    {
+        self.telemetry.observers().set_on_event(observer);
         self
     }
 
@@ -312,7 +373,7 @@ impl Builder {
     ///
     /// # Errors
     /// The first mistake: its text names the setting, the value and the bound.
-    pub fn build(self) -> Result<HedgedChannel, BuildError> {
+    pub fn build(mut self) -> Result<HedgedChannel, BuildError> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
@@ -347,13 +408,17 @@ impl Builder {
             max_attempts: self.max_attempts,
             estimator: self.estimator,
         };
+        let endpoints = self.endpoints.ok_or(Kind::NoSource)?;
+        let target = self.target.unwrap_or_else(|| endpoints.target());
+        self.telemetry.set_target(&target);
+        let telemetry = Arc::new(self.telemetry);
         let descriptors = descriptor::merge(self.descriptors);
         let mut circuits = Circuits::new(self.breaker, self.breaker_scope);
-        let methods = MethodTable::new(&descriptors, &defaults, &mut circuits)
+        let methods = MethodTable::new(&descriptors, &defaults, &mut circuits, &telemetry)
             .map_err(|(path, error)| Kind::Method { path, error })?;
         let settings = Settings {
             methods,
-            endpoints: self.endpoints.ok_or(Kind::NoSource)?,
+            endpoints,
             budget: match self.budget {
                 BudgetChoice::Own(policy) => Tokens::Own(Budget::new(&policy)?),
                 BudgetChoice::Given(tokens) => tokens,
@@ -363,12 +428,12 @@ impl Builder {
                 None => None,
             },
             circuits: circuits.into_all(),
-            telemetry: self.telemetry,
+            telemetry,
             buffer_limit: self.buffer_limit,
             response_limit: self.response_limit,
         };
         Ok(HedgedChannel {
-            shared: Arc::new(Shared::new(settings)),
+            shared: Shared::new(settings),
         })
     }
 

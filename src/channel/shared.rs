@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -17,9 +17,10 @@ use crate::{
     budget::Tokens,
     circuit::Circuit,
     endpoint::EndpointSet,
+    measured::Measured,
     method::{Method, MethodTable},
     saturation::Sampler,
-    telemetry::Telemetry,
+    telemetry::{Measure, Telemetry},
 };
 
 /// One channel's state.
@@ -43,7 +44,7 @@ pub(crate) struct Settings {
     pub(crate) budget: Tokens,
     pub(crate) saturation: Option<Sampler>,
     pub(crate) circuits: Vec<Arc<Circuit>>,
-    pub(crate) telemetry: Telemetry,
+    pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) buffer_limit: usize,
     pub(crate) response_limit: usize,
 }
@@ -72,13 +73,17 @@ impl Counters {
 }
 
 impl Shared {
-    pub(super) fn new(settings: Settings) -> Self {
-        Self {
-            epoch: Instant::now(),
+    pub(super) fn new(settings: Settings) -> Arc<Self> {
+        let shared = Arc::new(Self {
+            // One clock for what is measured and what is told.
+            epoch: settings.telemetry.epoch(),
             settings,
             counters: Counters::default(),
             folding: Background::default(),
-        }
+        });
+        let weak: Weak<Self> = Arc::downgrade(&shared);
+        shared.telemetry().watch(weak);
+        shared
     }
 
     /// Now, on the channel's clock.
@@ -140,6 +145,12 @@ impl Shared {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+}
+
+impl Measure for Shared {
+    fn measured(&self) -> Measured {
+        Measured::of(self)
     }
 }
 

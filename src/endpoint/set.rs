@@ -68,6 +68,9 @@ pub(crate) enum Unavailable {
 /// Picks that may meet an endpoint in the moment that it is lost, before the set counts as down.
 const RACES: usize = 4;
 
+/// Endpoints of a list that its name has: all would be a long attribute of every metric.
+const NAMED: usize = 3;
+
 impl EndpointSet {
     /// A fixed list. An address that is in it twice counts once, the first.
     pub(crate) fn list(specs: impl IntoIterator<Item = EndpointSpec>) -> Self {
@@ -80,6 +83,26 @@ impl EndpointSet {
             .map(|(spec, key)| Arc::new(Endpoint::new(key, spec)))
             .collect();
         Self::of(Shared::new(endpoints, Source::Fixed))
+    }
+
+    /// What metrics call it, unless the user has a name for it.
+    pub(crate) fn target(&self) -> String {
+        match &self.shared.source {
+            Source::Fixed if self.opaque => "channel".to_owned(),
+            Source::Fixed => {
+                let all = self.snapshot();
+                let names: Vec<&str> = all.iter().take(NAMED).map(|it| &**it.name()).collect();
+                match all.len().saturating_sub(NAMED) {
+                    0 => names.join(","),
+                    more => format!("{},+{more}", names.join(",")),
+                }
+            }
+            Source::Stream(_) => "discover".to_owned(),
+            Source::Dns(endpoint, _) => {
+                let host = endpoint.uri().authority().map_or("", |it| it.as_str());
+                format!("dns:///{host}")
+            }
+        }
     }
 
     /// Endpoints that come and go. A key inserted again replaces its endpoint, whose statistics

@@ -40,7 +40,7 @@ pub(super) struct Shared {
     ready: AtomicUsize,
     /// For addresses of a name, which have no key of the user's.
     next_key: AtomicU64,
-    source: Source,
+    pub(super) source: Source,
 }
 
 /// What the source has said so far.

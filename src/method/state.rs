@@ -12,6 +12,7 @@ use crate::{
     call::Codes,
     circuit::{Circuit, Circuits},
     descriptor::{MethodDescriptor, Repeatability},
+    telemetry::{MethodTelemetry, Telemetry},
 };
 
 /// What the channel's builder says for every method.
@@ -62,6 +63,7 @@ pub(crate) struct Method {
     win_rate: Option<WinRateMeter>,
     circuit: Option<Arc<Circuit>>,
     stats: Stats,
+    telemetry: Arc<MethodTelemetry>,
 }
 
 impl Method {
@@ -73,6 +75,7 @@ impl Method {
         descriptor: &MethodDescriptor,
         defaults: &Defaults,
         circuits: &mut Circuits,
+        telemetry: &Arc<Telemetry>,
     ) -> Result<Self, PolicyError> {
         let options = descriptor.options();
         let unary = descriptor.is_unary();
@@ -114,11 +117,16 @@ impl Method {
             win_rate,
             circuit: circuits.of(name)?,
             stats: Stats::default(),
+            telemetry: Arc::new(MethodTelemetry::new(telemetry, name, true)),
         })
     }
 
     /// What all methods that no descriptor knows share: one attempt.
-    pub(crate) fn other(retry: Retry, circuits: &mut Circuits) -> Result<Self, PolicyError> {
+    pub(crate) fn other(
+        retry: Retry,
+        circuits: &mut Circuits,
+        telemetry: &Arc<Telemetry>,
+    ) -> Result<Self, PolicyError> {
         let name = "other";
         Ok(Self {
             name: name.into(),
@@ -132,6 +140,7 @@ impl Method {
             win_rate: None,
             circuit: circuits.of(name)?,
             stats: Stats::default(),
+            telemetry: Arc::new(MethodTelemetry::new(telemetry, name, false)),
         })
     }
 
@@ -175,6 +184,11 @@ impl Method {
 
     pub(crate) fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// Who is told of its calls.
+    pub(crate) fn telemetry(&self) -> &Arc<MethodTelemetry> {
+        &self.telemetry
     }
 
     /// The quantile that `hedge` asks for, if it is measured and there are samples.

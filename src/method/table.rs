@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use tonic_hedge_engine::policy::PolicyError;
 
 use super::{Defaults, Method};
-use crate::{circuit::Circuits, descriptor::MethodDescriptor};
+use crate::{circuit::Circuits, descriptor::MethodDescriptor, telemetry::Telemetry};
 
 /// The methods of a channel. Fixed when it is built, so that invented paths cannot grow it:
 /// all that no descriptor knows share one.
@@ -25,14 +25,15 @@ impl MethodTable {
         descriptors: &[MethodDescriptor],
         defaults: &Defaults,
         circuits: &mut Circuits,
+        telemetry: &Arc<Telemetry>,
     ) -> Result<Self, (String, PolicyError)> {
         let mut known = HashMap::with_capacity(descriptors.len());
         for descriptor in descriptors {
-            let method = Method::new(descriptor, defaults, circuits)
+            let method = Method::new(descriptor, defaults, circuits, telemetry)
                 .map_err(|error| (descriptor.path.clone(), error))?;
             known.insert(descriptor.path.clone().into(), Arc::new(method));
         }
-        let other = Method::other(defaults.retry.clone(), circuits)
+        let other = Method::other(defaults.retry.clone(), circuits, telemetry)
             .map_err(|error| ("other".to_owned(), error))?;
         Ok(Self {
             known: Arc::new(known),

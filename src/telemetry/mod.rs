@@ -1,36 +1,52 @@
-//! What a tracing backend sees of a call: one span for the call, one for each attempt under it.
+//! What is told of a call: to a tracing backend, to a metrics reader, and to the user's observers.
 //!
+//! - `channel`, `call`: what the call path speaks to; each thing is told once, and goes on to all
+//!   who want it.
+//! - `spans`, `metrics`: through OpenTelemetry's API, with the feature `telemetry`.
+//! - `noop`: the same types without the feature, so that nobody else knows of it.
+//! - `observers`: the user's own functions.
 //! - `names`: every name in one place.
-//! - `spans`, `attempt`, `values`: through OpenTelemetry's API, with the feature `telemetry`.
-//! - `noop`: the same types without the feature, so that the call path knows of no feature.
 //!
-//! Nothing but names, addresses, numbers and codes is recorded: no header, no message, neither a
+//! Nothing but names, addresses, numbers and codes is told: no header, no message, neither a
 //! request's nor a status's.
 
+mod call;
+mod channel;
 #[cfg(feature = "telemetry")]
-mod attempt;
+mod metrics;
 #[cfg(feature = "telemetry")]
 mod names;
 #[cfg(not(feature = "telemetry"))]
 mod noop;
+mod observers;
 #[cfg(feature = "telemetry")]
 mod spans;
-#[cfg(feature = "telemetry")]
-#[cfg(test)]
+#[cfg(all(test, feature = "telemetry"))]
 mod tests;
+
+#[cfg(not(feature = "telemetry"))]
+use noop::{metrics, spans};
 #[cfg(feature = "telemetry")]
-mod values;
+use std::time::Duration;
 
 use tonic::Code;
 
-use crate::log::AttemptKind;
+use crate::{log::AttemptKind, measured::Measured};
 
+pub(crate) use call::{AttemptTelemetry, CallTelemetry};
+pub(crate) use channel::{MethodTelemetry, Telemetry};
+pub use observers::{HedgeEvent, HedgeEventKind, HedgeStart};
+
+/// How long a provider that was not there is not looked for again: a call in a tenth of a second
+/// has the cost of looking, and one that is installed late misses no more than that.
 #[cfg(feature = "telemetry")]
-pub(crate) use attempt::AttemptSpan;
-#[cfg(not(feature = "telemetry"))]
-pub(crate) use noop::{AttemptSpan, CallSpan, Telemetry};
-#[cfg(feature = "telemetry")]
-pub(crate) use spans::{CallSpan, Telemetry};
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What the gauges read.
+pub(crate) trait Measure: Send + Sync {
+    /// A snapshot of the channel.
+    fn measured(&self) -> Measured;
+}
 
 /// What is known of an attempt when it starts.
 #[cfg_attr(
@@ -53,11 +69,7 @@ pub(crate) struct AttemptInfo<'a> {
     pub(crate) endpoint: &'a str,
 }
 
-/// How an attempt's span ends.
-#[cfg_attr(
-    not(feature = "telemetry"),
-    expect(dead_code, reason = "told by the call path, which knows of no feature")
-)]
+/// How an attempt ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptEnd {
     /// Its answer became the call's.
@@ -68,4 +80,30 @@ pub(crate) enum AttemptEnd {
     Failed(Code),
     /// It was cancelled: no error.
     Discarded,
+}
+
+#[cfg(feature = "telemetry")]
+impl AttemptEnd {
+    /// The name that telemetry uses.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Won(_) => "won",
+            Self::Lost => "lost",
+            Self::Failed(_) => "failed",
+            Self::Discarded => "discarded",
+        }
+    }
+}
+
+/// The further attempts of a call.
+#[derive(Clone, Copy, Debug, Default)]
+struct Further {
+    hedges: u32,
+    retries: u32,
+    replacements: u32,
+}
+
+#[cfg(feature = "telemetry")]
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

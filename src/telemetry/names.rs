@@ -5,12 +5,22 @@
 //! be once more: the conventions' main branch has `rpc.status_code` for
 //! `rpc.response.status_code`. This file is the place to follow.
 //! `previous-rpc-attempts`, `transparent-retry` and the spans' prefixes are gRFC A72's.
-//! `hedge.*` is ours. Times are in milliseconds, as `f64`.
+//! `grpc.*` metrics are gRFC A66's and A96's. `hedge.*` is ours. Times are `f64`: milliseconds on
+//! spans, for people to read, and seconds in metrics, as both sets of conventions have them.
+
+use opentelemetry::InstrumentationScope;
 
 /// The instrumentation scope, for spans and metrics alike.
-pub(super) const SCOPE: &str = "tonic-hedge";
+const SCOPE: &str = "tonic-hedge";
 /// The version of the conventions above, so that a collector can translate their names.
-pub(super) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
+const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.42.0";
+
+pub(super) fn scope() -> InstrumentationScope {
+    InstrumentationScope::builder(SCOPE)
+        .with_version(env!("CARGO_PKG_VERSION"))
+        .with_schema_url(SCHEMA_URL)
+        .build()
+}
 
 // Spans: a prefix, then `package.Service/Method`.
 pub(super) const CALL_SPAN: &str = "Sent.";
@@ -75,3 +85,48 @@ pub(super) const SUPPRESSED: &str = "hedge.suppressed";
 pub(super) const THRESHOLD: &str = "hedge.threshold";
 /// On `hedge.suppressed`: the name of the first gate or hold that did not hold.
 pub(super) const REASON: &str = "hedge.reason";
+
+// Metrics. Their attributes: `grpc.method`, `grpc.target`, `grpc.status` on gRPC's, and the first two
+// on ours; the conventions' own names on the RPC conventions' one.
+pub(super) const GRPC_METHOD: &str = "grpc.method";
+/// The channel's name.
+pub(super) const GRPC_TARGET: &str = "grpc.target";
+pub(super) const GRPC_STATUS: &str = "grpc.status";
+/// What `rpc.method` is where no descriptor knows the method.
+pub(super) const RPC_OTHER: &str = "_OTHER";
+
+pub(super) const GRPC_ATTEMPT_STARTED: &str = "grpc.client.attempt.started";
+pub(super) const GRPC_ATTEMPT_DURATION: &str = "grpc.client.attempt.duration";
+pub(super) const GRPC_CALL_DURATION: &str = "grpc.client.call.duration";
+pub(super) const GRPC_CALL_RETRIES: &str = "grpc.client.call.retries";
+pub(super) const GRPC_CALL_TRANSPARENT_RETRIES: &str = "grpc.client.call.transparent_retries";
+pub(super) const GRPC_CALL_HEDGES: &str = "grpc.client.call.hedges";
+pub(super) const RPC_CALL_DURATION: &str = "rpc.client.call.duration";
+
+/// Attempts that ended, by kind and outcome.
+pub(super) const ATTEMPTS: &str = "hedge.attempts";
+/// What became of hedges: `started`, `won`, `discarded`, `suppressed`.
+pub(super) const HEDGES: &str = "hedge.hedges";
+pub(super) const KIND: &str = "kind";
+pub(super) const OUTCOME: &str = "outcome";
+/// On a suppressed hedge: the first gate or hold that did not hold.
+pub(super) const GATE_ATTRIBUTE: &str = "gate";
+/// The threshold that a hedge outran, recorded as it starts.
+pub(super) const THRESHOLD_FIRED: &str = "hedge.threshold";
+/// The threshold now; absent without samples.
+pub(super) const THRESHOLD_NOW: &str = "hedge.threshold.current";
+/// Recent latency of originals; `quantile` is 0.5, 0.95, 0.99.
+pub(super) const LATENCY: &str = "hedge.latency";
+pub(super) const QUANTILE: &str = "quantile";
+pub(super) const BUDGET: &str = "hedge.budget.balance";
+/// 1 for the state that the breaker is in, 0 for the others.
+pub(super) const BREAKER_STATE: &str = "hedge.breaker.state";
+pub(super) const BREAKER_ERROR_RATE: &str = "hedge.breaker.error_rate";
+pub(super) const BREAKER: &str = "breaker";
+pub(super) const STATE: &str = "state";
+pub(super) const ALLOWANCE: &str = "hedge.win_rate.allowance";
+/// Attempts in flight at an endpoint, detached ones included.
+pub(super) const ENDPOINT_IN_FLIGHT: &str = "hedge.endpoint.in_flight";
+/// The latency that the next attempt at an endpoint should expect.
+pub(super) const ENDPOINT_LATENCY: &str = "hedge.endpoint.latency";
+pub(super) const ENDPOINT: &str = "endpoint";

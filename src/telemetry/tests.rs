@@ -19,7 +19,10 @@ use tonic_hedge_engine::gate::{
     BreakerReading, BreakerState, Gate, Hold, Reading, Reason, Report, Snapshot, Value,
 };
 
-use super::{AttemptEnd, AttemptInfo, CallSpan, Telemetry};
+use super::{
+    AttemptEnd, AttemptInfo,
+    spans::{AttemptSpan, CallSpan, Spans},
+};
 use crate::log::AttemptKind;
 
 const METHOD: &str = "demo.v1.Kv/Get";
@@ -47,8 +50,14 @@ impl Exported {
         Self { provider, exporter }
     }
 
-    fn telemetry(&self) -> Telemetry {
-        Telemetry::default().with_tracer_provider(&self.provider)
+    fn spans_to(&self) -> Spans {
+        let mut spans = Spans::default();
+        spans.set_tracer_provider(&self.provider);
+        spans
+    }
+
+    fn start_call(&self) -> CallSpan {
+        self.spans_to().start_call(METHOD, Duration::ZERO)
     }
 
     /// What has ended so far, in the order of ends.
@@ -75,7 +84,7 @@ fn info(number: u32, kind: AttemptKind) -> AttemptInfo<'static> {
     }
 }
 
-fn attempt(call: &CallSpan, number: u32, kind: AttemptKind) -> super::AttemptSpan {
+fn attempt(call: &CallSpan, number: u32, kind: AttemptKind) -> AttemptSpan {
     call.start_attempt(info(number, kind), &mut HeaderMap::new())
 }
 
@@ -102,7 +111,7 @@ fn by_number(spans: &[SpanData], number: i64) -> &SpanData {
 #[test]
 fn te1_one_call_span_and_one_per_attempt() {
     let exported = Exported::new();
-    let mut call = exported.telemetry().start_call(METHOD);
+    let mut call = exported.start_call();
     assert!(call.is_recording());
     let mut original = attempt(&call, 0, AttemptKind::Original);
     let mut replacement = attempt(&call, 1, AttemptKind::Replacement);
@@ -172,7 +181,7 @@ fn te1_one_call_span_and_one_per_attempt() {
 #[test]
 fn an_error_is_the_calls_and_the_winners() {
     let exported = Exported::new();
-    let mut call = exported.telemetry().start_call(METHOD);
+    let mut call = exported.start_call();
     let mut winner = attempt(&call, 0, AttemptKind::Original);
     winner.end(AttemptEnd::Won(Code::NotFound));
     let mut loser = attempt(&call, 1, AttemptKind::Hedge);
@@ -196,7 +205,7 @@ fn an_error_is_the_calls_and_the_winners() {
 #[test]
 fn te2_dropped_call_leaves_no_span_open() {
     let exported = Exported::new();
-    let call = exported.telemetry().start_call(METHOD);
+    let call = exported.start_call();
     let original = attempt(&call, 0, AttemptKind::Original);
     let kept = attempt(&call, 1, AttemptKind::Hedge);
     drop(call);
@@ -221,7 +230,7 @@ fn te2_dropped_call_leaves_no_span_open() {
 #[test]
 fn gates_and_holds_are_typed_events() {
     let exported = Exported::new();
-    let mut call = exported.telemetry().start_call(METHOD);
+    let mut call = exported.start_call();
     let mut report = Report::of(&Snapshot {
         configured: true,
         repeatable: Ok("idempotent"),
@@ -302,7 +311,7 @@ fn gates_and_holds_are_typed_events() {
 #[test]
 fn the_four_hedge_events_carry_the_threshold() {
     let exported = Exported::new();
-    let mut call = exported.telemetry().start_call(METHOD);
+    let mut call = exported.start_call();
     let threshold = Some(Duration::from_micros(40_500));
     call.started(threshold, 1);
     call.won(threshold, 1);
@@ -343,8 +352,8 @@ fn the_four_hedge_events_carry_the_threshold() {
 #[test]
 fn te6_no_header_is_recorded() {
     let exported = Exported::new();
-    let telemetry = exported.telemetry();
-    let mut call = telemetry.start_call(METHOD);
+    let telemetry = exported.spans_to();
+    let mut call = telemetry.start_call(METHOD, Duration::ZERO);
     let mut headers = HeaderMap::new();
     headers.insert("authorization", HeaderValue::from_static("Bearer hunter2"));
     headers.insert("cookie", HeaderValue::from_static("hunter2"));
@@ -358,12 +367,12 @@ fn te6_no_header_is_recorded() {
 #[test]
 fn te9_parallel_attempts_have_ids_of_their_own() {
     let exported = Exported::new();
-    let telemetry = exported.telemetry();
+    let telemetry = exported.spans_to();
     std::thread::scope(|threads| {
         for _ in 0..4 {
             threads.spawn(|| {
                 for _ in 0..50 {
-                    let mut call = telemetry.start_call(METHOD);
+                    let mut call = telemetry.start_call(METHOD, Duration::ZERO);
                     let attempts = [0, 1, 2].map(|n| attempt(&call, n, AttemptKind::Hedge));
                     drop(attempts);
                     call.finish(Code::Ok);

@@ -44,7 +44,7 @@ impl CallHost {
             _ => None,
         };
         if let Some(gate) = first
-            && !self.span.is_recording()
+            && !self.telemetry.wants_gates()
         {
             return self.suppressed(Reason::Gate(gate));
         }
@@ -81,7 +81,7 @@ impl CallHost {
 
     /// Tells what the gates said, and what kept the hedge back, if anything did.
     fn held(&self, report: &Report) {
-        self.span.gates(report);
+        self.telemetry.gates(report);
         if let Some(reason) = report.reason() {
             self.suppressed(reason);
         }
@@ -89,12 +89,13 @@ impl CallHost {
 
     fn suppressed(&self, reason: Reason) {
         self.method.stats().suppressed(reason);
-        self.span.suppressed(reason, self.threshold);
+        let method = self.method.name();
+        tracing::debug!(method, gate = reason.name(), "hedge suppressed");
+        self.telemetry.suppressed(reason, self.threshold);
     }
 
     pub(super) fn ask_hedge(&mut self, now: Duration) -> Answer {
         let clock = self.clock(now);
-        self.loan = None;
         let mut report = Report::of(&self.snapshot(clock));
         let endpoints = self.shared.endpoints();
         let other = endpoints.has_ready(&self.tried, self.hedge_purpose());
@@ -127,24 +128,19 @@ impl CallHost {
         // Spending comes last, when all else holds.
         let mut reason = report.reason();
         if reason.is_none() {
-            self.loan = self.shared.budget().try_withdraw(clock);
+            self.granted = self.shared.budget().try_withdraw(clock);
         }
-        if reason.is_none() && self.loan.is_none() {
+        if reason.is_none() && self.granted.is_none() {
             // Another call took the last token since the balance was read.
             reason = Some(Reason::Gate(Gate::Budget));
             let balance = self.shared.budget().balance(clock);
             report.gates[Gate::Budget.number() as usize - 1] = Reading::new(false, balance, 1.0);
         }
-        self.span.gates(&report);
+        self.telemetry.gates(&report);
         match reason {
             None => Answer::Granted(Duration::ZERO),
             Some(reason) => {
                 self.suppressed(reason);
-                tracing::debug!(
-                    method = self.method.name(),
-                    gate = reason.name(),
-                    "hedge suppressed"
-                );
                 Answer::Held
             }
         }
@@ -152,17 +148,14 @@ impl CallHost {
 
     pub(super) fn ask_retry(&mut self, now: Duration, backoff: Option<u32>) -> Answer {
         let clock = self.clock(now);
-        // The token of an attempt that was not sent, nor replaced, goes back: else it would
-        // stand for a yes below.
-        self.loan = None;
         let closed = self
             .method
             .circuit()
             .is_none_or(|circuit| circuit.reading(clock).state == BreakerState::Closed);
         if closed {
-            self.loan = self.shared.budget().try_withdraw(clock);
+            self.granted = self.shared.budget().try_withdraw(clock);
         }
-        if self.loan.is_none() {
+        if self.granted.is_none() {
             return Answer::Held;
         }
         let wait = backoff.map_or(Duration::ZERO, |step| {

@@ -15,13 +15,13 @@ use tracing_subscriber::layer::SubscriberExt;
 use super::{ATTEMPT, CALL, Exported, METHOD, attempt, by_number, id, info};
 use crate::{
     log::AttemptKind,
-    telemetry::{AttemptEnd, Telemetry},
+    telemetry::{AttemptEnd, LOOK_AGAIN, spans::Spans},
 };
 
 #[test]
 fn each_attempt_sends_its_own_context() {
     let exported = Exported::new();
-    let mut call = exported.telemetry().start_call(METHOD);
+    let mut call = exported.start_call();
     let mut sent = Vec::new();
     for number in 0..2 {
         let mut headers = HeaderMap::new();
@@ -44,7 +44,7 @@ fn each_attempt_sends_its_own_context() {
 #[test]
 fn a_sampler_that_refuses_is_obeyed_downstream() {
     let exported = Exported::sampled(Sampler::AlwaysOff);
-    let mut call = exported.telemetry().start_call(METHOD);
+    let mut call = exported.start_call();
     assert!(!call.is_recording());
     let mut headers = HeaderMap::new();
     drop(call.start_attempt(info(0, AttemptKind::Original), &mut headers));
@@ -56,12 +56,12 @@ fn a_sampler_that_refuses_is_obeyed_downstream() {
 #[test]
 fn a_provider_installed_later_is_found() {
     let app = Exported::new();
-    let telemetry = Telemetry::default();
+    let telemetry = Spans::default();
 
     // None is installed: no span, but the application's context still reaches the server.
     let span = app.provider.tracer("app").start("app");
     let _app = Context::new().with_span(span).attach();
-    let mut call = telemetry.start_call("demo.v1.Kv/Later");
+    let mut call = telemetry.start_call("demo.v1.Kv/Later", Duration::ZERO);
     assert!(!call.is_recording());
     let mut headers = HeaderMap::new();
     let mut nothing = call.start_attempt(info(0, AttemptKind::Original), &mut headers);
@@ -77,7 +77,14 @@ fn a_provider_installed_later_is_found() {
 
     let exported = Exported::new();
     global::set_tracer_provider(exported.provider.clone());
-    let mut call = telemetry.start_call("demo.v1.Kv/Later");
+    // It is not looked for at each call.
+    let soon = LOOK_AGAIN - Duration::from_nanos(1);
+    assert!(
+        !telemetry
+            .start_call("demo.v1.Kv/Later", soon)
+            .is_recording()
+    );
+    let mut call = telemetry.start_call("demo.v1.Kv/Later", LOOK_AGAIN);
     assert!(call.is_recording());
     call.finish(Code::Ok);
     assert_eq!(
@@ -92,17 +99,16 @@ fn the_parent_can_come_from_a_function() {
     let span = exported.provider.tracer("app").start("app");
     let parent = Context::new().with_span(span);
     let expected = parent.span().span_context().span_id();
-    let telemetry = exported
-        .telemetry()
-        .with_parent_context(move || parent.clone());
-    telemetry.start_call(METHOD).finish(Code::Ok);
+    let mut spans = exported.spans_to();
+    spans.set_parent_context(move || parent.clone());
+    spans.start_call(METHOD, Duration::ZERO).finish(Code::Ok);
     assert_eq!(exported.span(CALL).parent_span_id, expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn te7_hedge_from_a_timer_task_is_the_calls_child() {
     let exported = Exported::new();
-    let call = exported.telemetry().start_call(METHOD);
+    let call = exported.start_call();
     let task = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(40)).await;
         let mut hedge = attempt(&call, 1, AttemptKind::Hedge);
@@ -136,7 +142,7 @@ async fn an_application_on_tracing_nests_in_both_directions() {
     }
     let application = async {
         tokio::task::yield_now().await;
-        let mut call = exported.telemetry().start_call(METHOD);
+        let mut call = exported.start_call();
         let first = attempt(&call, 0, AttemptKind::Original);
         let second = attempt(&call, 1, AttemptKind::Hedge);
         // Both are in flight at once, each polled in turns with the other.

@@ -1,12 +1,23 @@
 //! The span of a call, through OpenTelemetry's API, and the start of its attempts' spans.
 //!
 //! The call's span is INTERNAL and its attempts' are CLIENT, since a server's span must hang under
-//! the CLIENT span that sent it its context. The API can't be asked whether a provider is
-//! installed; so without one a call costs the span's name and the API's own empty span, and
-//! nothing more: all else is built only for a call whose span is recorded. The attempts of a call
-//! that is not recorded have no spans either; its sampler has spoken for them.
+//! the CLIENT span that sent it its context. The attempts of a call that is not recorded have no
+//! spans either; its sampler has spoken for them.
+//!
+//! The API can't be asked whether a global provider is installed. A span that has no identity of
+//! its own shows that none is; then, for a moment, no further call asks.
 
-use std::{fmt, sync::Arc, time::Duration};
+mod attempt;
+mod values;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use http::HeaderMap;
 use opentelemetry::{
@@ -17,23 +28,26 @@ use opentelemetry::{
 use tonic::Code;
 use tonic_hedge_engine::gate::{Gate, Reason, Report};
 
-use super::{
-    AttemptInfo,
-    attempt::{AttemptSpan, inject},
-    names,
+use self::{
+    attempt::inject,
     values::{attribute, millis, set_code, set_error},
 };
+use super::{AttemptInfo, LOOK_AGAIN, names, nanos};
 use crate::log::AttemptKind;
+
+pub(crate) use attempt::AttemptSpan;
 
 /// Where the spans of a channel go, and what they hang under.
 ///
-/// By default to the global provider, asked at each call (a tracer taken before the provider is
-/// installed would stay a no-op for ever), under the current context.
-#[derive(Clone)]
-pub(crate) struct Telemetry {
+/// By default to the global provider, asked at each call while there is one (a tracer taken before
+/// the provider is installed would stay a no-op for ever), under the current context.
+pub(crate) struct Spans {
     scope: InstrumentationScope,
     tracer: Option<Arc<BoxedTracer>>,
     parent: Option<Arc<dyn Fn() -> Context + Send + Sync>>,
+    /// No global provider is installed; the next call that asks is the first after this time, in
+    /// nanoseconds on the channel's clock.
+    absent_until: AtomicU64,
 }
 
 /// The span of a call. Dropped before [`finish`](Self::finish), it says that the caller went away.
@@ -55,11 +69,11 @@ enum CallTracer {
     Global(BoxedTracer),
 }
 
-// === impl Telemetry ===
+// === impl Spans ===
 
-impl Telemetry {
+impl Spans {
     /// Sends the spans to this provider instead of the global one.
-    pub(crate) fn with_tracer_provider<P>(mut self, provider: &P) -> Self
+    pub(crate) fn set_tracer_provider<P>(&mut self, provider: &P)
     where
         P: TracerProvider,
         P::Tracer: Send + Sync + 'static,
@@ -67,26 +81,29 @@ impl Telemetry {
     {
         let tracer = provider.tracer_with_scope(self.scope.clone());
         self.tracer = Some(Arc::new(BoxedTracer::new(Box::new(tracer))));
-        self
     }
 
     /// Takes a call's parent from this function instead of [`Context::current`]: for an
     /// application whose `tracing-opentelemetry` layer does not activate its contexts.
-    pub(crate) fn with_parent_context<F>(mut self, parent: F) -> Self
+    pub(crate) fn set_parent_context<F>(&mut self, parent: F)
     where
         F: Fn() -> Context + Send + Sync + 'static,
     {
         self.parent = Some(Arc::new(parent));
-        self
     }
 
     /// Starts the span of a call of `package.Service/Method`. To be called where the application
     /// calls, not where its future is polled: only there its own span is the current one for sure.
-    pub(crate) fn start_call(&self, method: &str) -> CallSpan {
+    /// `now` is the channel's clock.
+    pub(crate) fn start_call(&self, method: &str, now: Duration) -> CallSpan {
         let parent = match &self.parent {
             Some(parent) => parent(),
             None => Context::current(),
         };
+        // Relaxed, here and below: a stale time costs one call its span, or one look too many.
+        if self.tracer.is_none() && nanos(now) < self.absent_until.load(Ordering::Relaxed) {
+            return CallSpan::unrecorded(parent);
+        }
         let tracer = match &self.tracer {
             Some(tracer) => CallTracer::Given(tracer.clone()),
             None => CallTracer::Global(global::tracer_with_scope(self.scope.clone())),
@@ -99,16 +116,15 @@ impl Telemetry {
             // Without a provider the span repeats its parent's identity; a sampler's refusal has
             // an identity of its own, which must reach the server.
             let own = span.span_context();
-            let repeats = !own.is_valid() || own == parent.span().span_context();
-            let context = if repeats {
-                parent
-            } else {
-                parent.with_span(span)
-            };
-            return CallSpan {
-                context,
-                recording: None,
-            };
+            if own.is_valid() && own != parent.span().span_context() {
+                return CallSpan::unrecorded(parent.with_span(span));
+            }
+            // A provider that is there may be told to keep silent within one context.
+            if !parent.is_telemetry_suppressed() {
+                let until = nanos(now.saturating_add(LOOK_AGAIN));
+                self.absent_until.store(until, Ordering::Relaxed);
+            }
+            return CallSpan::unrecorded(parent);
         }
 
         let method = Arc::<str>::from(method);
@@ -121,22 +137,20 @@ impl Telemetry {
     }
 }
 
-impl Default for Telemetry {
+impl Default for Spans {
     fn default() -> Self {
         Self {
-            scope: InstrumentationScope::builder(names::SCOPE)
-                .with_version(env!("CARGO_PKG_VERSION"))
-                .with_schema_url(names::SCHEMA_URL)
-                .build(),
+            scope: names::scope(),
             tracer: None,
             parent: None,
+            absent_until: AtomicU64::new(0),
         }
     }
 }
 
-impl fmt::Debug for Telemetry {
+impl fmt::Debug for Spans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Telemetry")
+        f.debug_struct("Spans")
             .field("own_provider", &self.tracer.is_some())
             .field("own_parent", &self.parent.is_some())
             .finish()
@@ -146,6 +160,14 @@ impl fmt::Debug for Telemetry {
 // === impl CallSpan ===
 
 impl CallSpan {
+    /// All that it does is to hand `context` on to servers.
+    fn unrecorded(context: Context) -> Self {
+        Self {
+            context,
+            recording: None,
+        }
+    }
+
     /// Whether anything told to this span is kept.
     pub(crate) fn is_recording(&self) -> bool {
         self.recording.is_some()

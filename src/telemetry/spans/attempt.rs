@@ -5,9 +5,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::{Context, KeyValue, global, propagation::Injector, trace::TraceContextExt};
 
 use super::{
-    AttemptEnd, names,
+    names,
     values::{set_code, set_error},
 };
+use crate::telemetry::AttemptEnd;
 
 /// The span of an attempt. Dropped before [`end`](Self::end), it says that it was discarded.
 pub(crate) struct AttemptSpan {
@@ -39,18 +40,10 @@ impl AttemptSpan {
             return;
         };
         let span = context.span();
-        let (outcome, code) = match end {
-            AttemptEnd::Won(code) => ("won", Some(code)),
-            AttemptEnd::Lost => ("lost", None),
-            AttemptEnd::Failed(code) => ("failed", Some(code)),
-            AttemptEnd::Discarded => ("discarded", None),
-        };
-        span.set_attribute(KeyValue::new(names::ATTEMPT_OUTCOME, outcome));
-        if let Some(code) = code {
-            set_code(&span, code);
-        }
+        span.set_attribute(KeyValue::new(names::ATTEMPT_OUTCOME, end.name()));
         // Whatever a loser came to, nobody was hurt by it.
         if let AttemptEnd::Won(code) | AttemptEnd::Failed(code) = end {
+            set_code(&span, code);
             set_error(&span, code);
         }
         span.end();

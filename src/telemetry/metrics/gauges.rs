@@ -1,0 +1,193 @@
+//! The gauges: what a channel's snapshot says, when a reader asks.
+//!
+//! A callback can't be taken back from OpenTelemetry's API, so there is one set of them for each
+//! provider and none for each channel: a channel that is gone is a weak reference that leads
+//! nowhere, and an endpoint that is gone is not in the snapshot any more.
+
+use std::sync::{Arc, Weak};
+
+use opentelemetry::{
+    KeyValue,
+    metrics::{AsyncInstrument, Meter},
+};
+use parking_lot::Mutex;
+
+use super::{Measure, names};
+use crate::{
+    BreakerState,
+    measured::{Measured, MethodMeasured},
+};
+
+/// The live channels on one provider.
+#[derive(Default)]
+pub(super) struct Channels(Mutex<Vec<(Arc<str>, Weak<dyn Measure>)>>);
+
+impl Channels {
+    pub(super) fn add(&self, target: Arc<str>, channel: Weak<dyn Measure>) {
+        let mut channels = self.0.lock();
+        channels.retain(|(_, channel)| channel.strong_count() > 0);
+        channels.push((target, channel));
+    }
+
+    /// A snapshot of each, taken without the lock.
+    fn measured(&self) -> Vec<(KeyValue, Measured)> {
+        let channels = self.0.lock().clone();
+        let live = channels.into_iter().filter_map(|(target, channel)| {
+            let target = KeyValue::new(names::GRPC_TARGET, target);
+            Some((target, channel.upgrade()?.measured()))
+        });
+        live.collect()
+    }
+}
+
+/// One gauge: what it shows of a channel.
+type Show = fn(&Measured, &mut dyn FnMut(f64, &[KeyValue]));
+
+/// Adds the gauges to a meter.
+pub(super) fn register(meter: &Meter, channels: &Arc<Channels>) {
+    let gauges: [(&'static str, &'static str, &'static str, Show); 8] = [
+        (
+            names::THRESHOLD_NOW,
+            "The threshold that a call must outrun to be hedged",
+            "s",
+            thresholds,
+        ),
+        (
+            names::LATENCY,
+            "Recent latency of originals, by quantile",
+            "s",
+            latencies,
+        ),
+        (
+            names::ALLOWANCE,
+            "The share of would-be hedges that the win rate lets start",
+            "1",
+            allowances,
+        ),
+        (
+            names::BUDGET,
+            "Tokens in the budget of retries and hedges",
+            "{token}",
+            budget,
+        ),
+        (
+            names::BREAKER_STATE,
+            "1 for the state that the circuit breaker is in",
+            "1",
+            breaker_states,
+        ),
+        (
+            names::BREAKER_ERROR_RATE,
+            "Failures per outcome in the circuit breaker's window",
+            "1",
+            error_rates,
+        ),
+        (
+            names::ENDPOINT_IN_FLIGHT,
+            "Attempts in flight at an endpoint",
+            "{attempt}",
+            in_flight,
+        ),
+        (
+            names::ENDPOINT_LATENCY,
+            "The latency that the next attempt at an endpoint should expect",
+            "s",
+            endpoint_latencies,
+        ),
+    ];
+    for (name, what, unit, show) in gauges {
+        let channels = channels.clone();
+        meter
+            .f64_observable_gauge(name)
+            .with_description(what)
+            .with_unit(unit)
+            .with_callback(move |to| observe(&channels, show, to))
+            .build();
+    }
+}
+
+fn observe(channels: &Channels, show: Show, to: &dyn AsyncInstrument<f64>) {
+    for (target, measured) in channels.measured() {
+        show(&measured, &mut |value, about| {
+            let mut attributes = Vec::with_capacity(1 + about.len());
+            attributes.push(target.clone());
+            attributes.extend_from_slice(about);
+            to.observe(value, &attributes);
+        });
+    }
+}
+
+fn method(measured: &MethodMeasured) -> KeyValue {
+    KeyValue::new(names::GRPC_METHOD, measured.method.clone())
+}
+
+fn thresholds(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for of in &measured.methods {
+        if let Some(threshold) = of.threshold {
+            show(threshold.as_secs_f64(), &[method(of)]);
+        }
+    }
+}
+
+fn latencies(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for of in &measured.methods {
+        let latency = of.latency.into_iter().flatten();
+        for (quantile, latency) in ["0.5", "0.95", "0.99"].into_iter().zip(latency) {
+            let quantile = KeyValue::new(names::QUANTILE, quantile);
+            show(latency.as_secs_f64(), &[method(of), quantile]);
+        }
+    }
+}
+
+fn allowances(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for of in &measured.methods {
+        if let Some(allowance) = of.win_rate_allowance {
+            show(allowance, &[method(of)]);
+        }
+    }
+}
+
+fn budget(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    if let Some(tokens) = measured.budget {
+        show(tokens, &[]);
+    }
+}
+
+fn breaker_states(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    const ALL: [BreakerState; 3] = [
+        BreakerState::Closed,
+        BreakerState::Open,
+        BreakerState::HalfOpen,
+    ];
+    for breaker in &measured.breakers {
+        for state in ALL {
+            let is = f64::from(u8::from(state == breaker.state));
+            let name = KeyValue::new(names::BREAKER, breaker.name.clone());
+            show(is, &[name, KeyValue::new(names::STATE, state.name())]);
+        }
+    }
+}
+
+fn error_rates(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for breaker in &measured.breakers {
+        if let Some(rate) = breaker.error_rate {
+            show(rate, &[KeyValue::new(names::BREAKER, breaker.name.clone())]);
+        }
+    }
+}
+
+fn in_flight(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for endpoint in &measured.endpoints {
+        let name = KeyValue::new(names::ENDPOINT, endpoint.name.clone());
+        show(endpoint.in_flight.into(), &[name]);
+    }
+}
+
+fn endpoint_latencies(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for endpoint in &measured.endpoints {
+        if let Some(latency) = endpoint.latency {
+            let name = KeyValue::new(names::ENDPOINT, endpoint.name.clone());
+            show(latency.as_secs_f64(), &[name]);
+        }
+    }
+}

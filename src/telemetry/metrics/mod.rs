@@ -1,0 +1,405 @@
+//! A channel's metrics, through OpenTelemetry's API: gRFC A66's and A96's for calls and attempts,
+//! the RPC conventions' call duration, and ours for hedges.
+//!
+//! The instruments are made once for each meter provider and shared by all channels on it. Unlike a
+//! tracer provider, the global meter provider can be told from another one, so a provider that
+//! is installed later is found; it is looked for now and then, not at each call. Without one an
+//! instrument is the API's no-op, and a call that has ended well costs five of those.
+
+mod gauges;
+
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::{ArcSwapOption, Guard};
+use opentelemetry::{
+    KeyValue, global,
+    metrics::{Counter, Histogram, Meter, MeterProvider},
+};
+use parking_lot::Mutex;
+use tonic::Code;
+use tonic_hedge_engine::gate::Reason;
+
+use self::gauges::Channels;
+use super::{AttemptEnd, Further, LOOK_AGAIN, Measure, names, nanos};
+use crate::log::{AttemptKind, code_name};
+
+type Provider = Arc<dyn MeterProvider + Send + Sync>;
+
+/// Where the metrics of a channel go: by default to the global provider.
+#[derive(Default)]
+pub(crate) struct Metrics {
+    given: Option<Provider>,
+    instruments: ArcSwapOption<Instruments>,
+    /// When the provider is looked for again, in nanoseconds on the channel's clock.
+    look_at: AtomicU64,
+    /// What the gauges show.
+    channel: OnceLock<(Arc<str>, Weak<dyn Measure>)>,
+}
+
+/// The attributes of one method, made once: what a call that ends well records is looked up, not
+/// built.
+#[derive(Debug)]
+pub(crate) struct MethodAttributes {
+    /// Method and target.
+    method: [KeyValue; 2],
+    grpc_ok: [KeyValue; 3],
+    rpc_ok: [KeyValue; 3],
+    original_won: [KeyValue; 4],
+}
+
+/// The instruments on one provider.
+struct Instruments {
+    attempt_started: Counter<u64>,
+    attempt_duration: Histogram<f64>,
+    grpc_call_duration: Histogram<f64>,
+    rpc_call_duration: Histogram<f64>,
+    retries: Histogram<u64>,
+    transparent_retries: Histogram<u64>,
+    hedges_of_a_call: Histogram<u64>,
+    attempts: Counter<u64>,
+    hedges: Counter<u64>,
+    threshold: Histogram<f64>,
+    channels: Arc<Channels>,
+}
+
+/// Those on the global provider, and which one that was.
+static GLOBAL: Mutex<Option<(Provider, Arc<Instruments>)>> = Mutex::new(None);
+
+/// gRFC A66's bounds of a latency, in seconds.
+const LATENCIES: [f64; 41] = [
+    0.0, 0.00001, 0.00005, 0.0001, 0.0003, 0.0006, 0.0008, 0.001, 0.002, 0.003, 0.004, 0.005,
+    0.006, 0.008, 0.01, 0.013, 0.016, 0.02, 0.025, 0.03, 0.04, 0.05, 0.065, 0.08, 0.1, 0.13, 0.16,
+    0.2, 0.25, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0,
+];
+
+/// The RPC conventions' bounds of a duration, in seconds.
+const DURATIONS: [f64; 14] = [
+    0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+];
+
+/// gRFC A96's bounds of a number of attempts.
+const NUMBERS: [f64; 6] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+
+// === impl Metrics ===
+
+impl Metrics {
+    pub(crate) fn set_meter_provider(&mut self, provider: Provider) {
+        self.given = Some(provider);
+    }
+
+    /// Says what the gauges of the channel `target` show.
+    pub(crate) fn watch(&self, target: Arc<str>, channel: Weak<dyn Measure>) {
+        // A channel is made once.
+        let _again = self.channel.set((target, channel));
+    }
+
+    /// Looks for the provider, if it is time. One load otherwise.
+    pub(crate) fn look(&self, now: Duration) {
+        // Relaxed: a stale time costs one look too many.
+        if nanos(now) >= self.look_at.load(Ordering::Relaxed) {
+            self.look_now(now);
+        }
+    }
+
+    #[cold]
+    fn look_now(&self, now: Duration) {
+        let again = match self.given {
+            // It stays what it is.
+            Some(_) => u64::MAX,
+            None => nanos(now.saturating_add(LOOK_AGAIN)),
+        };
+        self.look_at.store(again, Ordering::Relaxed);
+        let found = match &self.given {
+            Some(provider) => Arc::new(Instruments::new(provider)),
+            None => Instruments::global(),
+        };
+        let known = self.instruments.load();
+        if known
+            .as_ref()
+            .is_some_and(|known| Arc::ptr_eq(known, &found))
+        {
+            return;
+        }
+        if let Some((target, channel)) = self.channel.get() {
+            found.channels.add(target.clone(), channel.clone());
+        }
+        self.instruments.store(Some(found));
+    }
+
+    /// `None` before the first look.
+    fn instruments(&self) -> Guard<Option<Arc<Instruments>>> {
+        self.instruments.load()
+    }
+
+    pub(crate) fn attempt_started(&self, method: &MethodAttributes) {
+        if let Some(to) = &*self.instruments() {
+            to.attempt_started.add(1, &method.method);
+        }
+    }
+
+    pub(crate) fn attempt_ended(
+        &self,
+        method: &MethodAttributes,
+        kind: AttemptKind,
+        end: AttemptEnd,
+        took: Duration,
+    ) {
+        let guard = self.instruments();
+        let Some(to) = &*guard else { return };
+        let took = took.as_secs_f64();
+        if (kind, end) == (AttemptKind::Original, AttemptEnd::Won(Code::Ok)) {
+            to.attempt_duration.record(took, &method.grpc_ok);
+            to.attempts.add(1, &method.original_won);
+            return;
+        }
+        let code = match end {
+            AttemptEnd::Won(code) | AttemptEnd::Failed(code) => code,
+            AttemptEnd::Lost | AttemptEnd::Discarded => Code::Cancelled,
+        };
+        to.attempt_duration.record(took, &method.grpc(code));
+        to.attempts.add(1, &method.attempt(kind, end));
+    }
+
+    pub(crate) fn hedge_started(&self, method: &MethodAttributes, threshold: Option<Duration>) {
+        if let Some(to) = &*self.instruments() {
+            to.hedges.add(1, &method.hedge("started"));
+            if let Some(threshold) = threshold {
+                to.threshold.record(threshold.as_secs_f64(), &method.method);
+            }
+        }
+    }
+
+    pub(crate) fn hedge_won(&self, method: &MethodAttributes) {
+        if let Some(to) = &*self.instruments() {
+            to.hedges.add(1, &method.hedge("won"));
+        }
+    }
+
+    pub(crate) fn hedge_discarded(&self, method: &MethodAttributes) {
+        if let Some(to) = &*self.instruments() {
+            to.hedges.add(1, &method.hedge("discarded"));
+        }
+    }
+
+    pub(crate) fn hedge_suppressed(&self, method: &MethodAttributes, reason: Reason) {
+        if let Some(to) = &*self.instruments() {
+            let [grpc_method, target, outcome] = method.hedge("suppressed");
+            let gate = KeyValue::new(names::GATE_ATTRIBUTE, reason.name());
+            to.hedges.add(1, &[grpc_method, target, outcome, gate]);
+        }
+    }
+
+    pub(crate) fn call_ended(
+        &self,
+        method: &MethodAttributes,
+        code: Code,
+        took: Duration,
+        further: &Further,
+    ) {
+        let guard = self.instruments();
+        let Some(to) = &*guard else { return };
+        let took = took.as_secs_f64();
+        if code == Code::Ok {
+            to.grpc_call_duration.record(took, &method.grpc_ok);
+            to.rpc_call_duration.record(took, &method.rpc_ok);
+        } else {
+            to.grpc_call_duration.record(took, &method.grpc(code));
+            to.rpc_call_duration.record(took, &method.rpc_error(code));
+        }
+        for (count, histogram) in [
+            (further.hedges, &to.hedges_of_a_call),
+            (further.retries, &to.retries),
+            (further.replacements, &to.transparent_retries),
+        ] {
+            // A96: zero is not reported.
+            if count > 0 {
+                histogram.record(count.into(), &method.method);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics")
+            .field("own_provider", &self.given.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl MethodAttributes ===
+
+impl MethodAttributes {
+    /// `name` is `package.Service/Method`, or `other`, which is `known` to no descriptor.
+    pub(crate) fn new(name: &str, known: bool, target: &Arc<str>) -> Self {
+        let name: Arc<str> = name.into();
+        let rpc_method = match known {
+            true => KeyValue::new(names::RPC_METHOD, name.clone()),
+            false => KeyValue::new(names::RPC_METHOD, names::RPC_OTHER),
+        };
+        let grpc_method = KeyValue::new(names::GRPC_METHOD, name);
+        let target = KeyValue::new(names::GRPC_TARGET, target.clone());
+        let method = [grpc_method, target];
+        Self {
+            grpc_ok: with(
+                &method,
+                KeyValue::new(names::GRPC_STATUS, code_name(Code::Ok)),
+            ),
+            rpc_ok: [
+                KeyValue::new(names::RPC_SYSTEM, names::RPC_SYSTEM_GRPC),
+                rpc_method,
+                KeyValue::new(names::RPC_STATUS_CODE, code_name(Code::Ok)),
+            ],
+            original_won: attempt(&method, AttemptKind::Original, AttemptEnd::Won(Code::Ok)),
+            method,
+        }
+    }
+
+    fn grpc(&self, code: Code) -> [KeyValue; 3] {
+        with(
+            &self.method,
+            KeyValue::new(names::GRPC_STATUS, code_name(code)),
+        )
+    }
+
+    fn rpc_error(&self, code: Code) -> [KeyValue; 4] {
+        let [system, method, _] = &self.rpc_ok;
+        [
+            system.clone(),
+            method.clone(),
+            KeyValue::new(names::RPC_STATUS_CODE, code_name(code)),
+            KeyValue::new(names::ERROR_TYPE, code_name(code)),
+        ]
+    }
+
+    fn hedge(&self, outcome: &'static str) -> [KeyValue; 3] {
+        with(&self.method, KeyValue::new(names::OUTCOME, outcome))
+    }
+
+    fn attempt(&self, kind: AttemptKind, end: AttemptEnd) -> [KeyValue; 4] {
+        attempt(&self.method, kind, end)
+    }
+}
+
+fn attempt(method: &[KeyValue; 2], kind: AttemptKind, end: AttemptEnd) -> [KeyValue; 4] {
+    let [grpc_method, target] = method.clone();
+    [
+        grpc_method,
+        target,
+        KeyValue::new(names::KIND, kind.name()),
+        KeyValue::new(names::OUTCOME, end.name()),
+    ]
+}
+
+fn with(method: &[KeyValue; 2], third: KeyValue) -> [KeyValue; 3] {
+    let [grpc_method, target] = method.clone();
+    [grpc_method, target, third]
+}
+
+// === impl Instruments ===
+
+impl Instruments {
+    /// Those on the provider that is the global one now.
+    fn global() -> Arc<Self> {
+        let provider = global::meter_provider();
+        let mut known = GLOBAL.lock();
+        match &*known {
+            Some((of, instruments)) if Arc::ptr_eq(of, &provider) => instruments.clone(),
+            _ => {
+                let instruments = Arc::new(Self::new(&provider));
+                *known = Some((provider, instruments.clone()));
+                instruments
+            }
+        }
+    }
+
+    fn new(provider: &Provider) -> Self {
+        let meter = provider.meter_with_scope(names::scope());
+        let channels = Arc::new(Channels::default());
+        gauges::register(&meter, &channels);
+        let seconds = |name, what, bounds: &[f64]| seconds(&meter, name, what, bounds);
+        let number = |name, what, unit| number(&meter, name, what, unit);
+        let counter = |name: &'static str, what: &'static str, unit: &'static str| {
+            let counter = meter.u64_counter(name);
+            counter.with_description(what).with_unit(unit).build()
+        };
+        Self {
+            attempt_started: counter(
+                names::GRPC_ATTEMPT_STARTED,
+                "Attempts started, including those that have not ended",
+                "{attempt}",
+            ),
+            attempt_duration: seconds(
+                names::GRPC_ATTEMPT_DURATION,
+                "From the start of an attempt to its end",
+                &LATENCIES,
+            ),
+            grpc_call_duration: seconds(
+                names::GRPC_CALL_DURATION,
+                "From the start of a call to its end, as the application sees it",
+                &LATENCIES,
+            ),
+            rpc_call_duration: seconds(
+                names::RPC_CALL_DURATION,
+                "From the start of a call to its end, as the application sees it",
+                &DURATIONS,
+            ),
+            retries: number(
+                names::GRPC_CALL_RETRIES,
+                "Retries of a call, if any",
+                "{retry}",
+            ),
+            transparent_retries: number(
+                names::GRPC_CALL_TRANSPARENT_RETRIES,
+                "Transparent retries of a call, if any",
+                "{transparent_retry}",
+            ),
+            hedges_of_a_call: number(
+                names::GRPC_CALL_HEDGES,
+                "Hedges of a call, if any",
+                "{hedge}",
+            ),
+            attempts: counter(names::ATTEMPTS, "Attempts that ended", "{attempt}"),
+            hedges: counter(
+                names::HEDGES,
+                "Hedges started, won and discarded, and those that were kept back",
+                "{hedge}",
+            ),
+            threshold: seconds(
+                names::THRESHOLD_FIRED,
+                "The threshold that a call had outrun when it was hedged",
+                &LATENCIES,
+            ),
+            channels,
+        }
+    }
+}
+
+fn seconds(
+    meter: &Meter,
+    name: &'static str,
+    what: &'static str,
+    bounds: &[f64],
+) -> Histogram<f64> {
+    let histogram = meter.f64_histogram(name).with_description(what);
+    let histogram = histogram.with_unit("s").with_boundaries(bounds.to_vec());
+    histogram.build()
+}
+
+fn number(
+    meter: &Meter,
+    name: &'static str,
+    what: &'static str,
+    unit: &'static str,
+) -> Histogram<u64> {
+    let histogram = meter.u64_histogram(name).with_description(what);
+    let histogram = histogram.with_unit(unit).with_boundaries(NUMBERS.to_vec());
+    histogram.build()
+}

@@ -1,0 +1,223 @@
+//! The user's own functions: one that is awaited before a hedge starts, one that is told of what
+//! became of hedges.
+//!
+//! Neither can harm a call. What `on_hedge` returns, a panic, and a stall beyond
+//! [`Builder::on_hedge`](crate::Builder::on_hedge)'s bound are reported and the hedge starts;
+//! `on_event` runs on a thread of its own, behind a bounded queue.
+
+use std::{
+    error::Error,
+    fmt,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    task::{Context, Poll},
+    thread,
+    time::Duration,
+};
+
+use tokio::time::timeout;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+type Observation = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
+type OnHedge = Arc<dyn Fn(HedgeStart) -> Observation + Send + Sync>;
+type OnEvent = Arc<dyn Fn(&HedgeEvent) + Send + Sync>;
+
+/// How long a hedge waits for `on_hedge`. What is worth observing takes microseconds; a tenth of a
+/// second is where waiting costs more than the hedge could save.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Events that wait for `on_event`: seconds of a busy channel's hedges.
+const QUEUE: usize = 4096;
+
+/// A hedge that is about to start: all gates and holds let it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HedgeStart {
+    /// `package.Service/Method`.
+    pub method: Arc<str>,
+    /// Attempts that the call has made so far.
+    pub attempts: usize,
+    /// The threshold that the call has outrun; `None` where it is hedged after a failure alone.
+    pub threshold: Option<Duration>,
+    /// Since the call's start.
+    pub elapsed: Duration,
+}
+
+/// Something that became of a hedge, or of a would-be one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HedgeEvent {
+    /// What.
+    pub kind: HedgeEventKind,
+    /// `package.Service/Method`; `other` where no descriptor knows the method.
+    pub method: Arc<str>,
+    /// The threshold at that time; `None` where there is none.
+    pub threshold: Option<Duration>,
+    /// Since the call's start.
+    pub elapsed: Duration,
+}
+
+/// The four hedge events. Attempts are numbered as in the call log: 0 is the original.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HedgeEventKind {
+    /// A hedge was sent.
+    Started {
+        /// Its number.
+        attempt: u32,
+    },
+    /// A hedge's answer became the call's.
+    Won {
+        /// Its number.
+        attempt: u32,
+    },
+    /// An attempt of a hedged call, the original included, was given up: another one's answer had
+    /// come, or the call had ended.
+    Discarded {
+        /// Its number.
+        attempt: u32,
+    },
+    /// A hedge was kept back.
+    Suppressed {
+        /// The first gate or hold that did not hold.
+        reason: &'static str,
+    },
+}
+
+/// A channel's observers.
+#[derive(Default)]
+pub(crate) struct Observers {
+    on_hedge: Option<OnHedge>,
+    on_event: Option<Events>,
+    /// A failing observer is reported once at `warn`, then at `debug`.
+    reported: Arc<AtomicBool>,
+}
+
+struct Events {
+    observer: OnEvent,
+    /// To the observer's thread, which the first event starts; `None` if there is no thread to be
+    /// had.
+    queue: OnceLock<Option<SyncSender<HedgeEvent>>>,
+    /// The queue was full when it was last tried.
+    stalled: AtomicBool,
+}
+
+impl Observers {
+    pub(crate) fn set_on_hedge<F, R, E>(&mut self, observer: F)
+    where
+        F: Fn(HedgeStart) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        self.on_hedge = Some(Arc::new(move |start| {
+            let observation = observer(start);
+            Box::pin(async move { observation.await.map_err(Into::into) })
+        }));
+    }
+
+    pub(crate) fn set_on_event<F>(&mut self, observer: F)
+    where
+        F: Fn(&HedgeEvent) + Send + Sync + 'static,
+    {
+        self.on_event = Some(Events {
+            observer: Arc::new(observer),
+            queue: OnceLock::new(),
+            stalled: AtomicBool::new(false),
+        });
+    }
+
+    /// What a hedge has to wait for before it starts. It ends, whatever the observer does.
+    pub(crate) fn before_hedge(
+        &self,
+        start: impl FnOnce() -> HedgeStart,
+    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        let observer = Arc::clone(self.on_hedge.as_ref()?);
+        let start = start();
+        let reported = Arc::clone(&self.reported);
+        Some(Box::pin(async move {
+            let method = Arc::clone(&start.method);
+            let observed = catch_unwind(AssertUnwindSafe(|| observer(start)));
+            let outcome = match observed {
+                Err(_) => Err("it panicked".into()),
+                Ok(observation) => match timeout(PATIENCE, Guarded(observation)).await {
+                    Err(_) => Err(format!("it was not ready in {PATIENCE:?}").into()),
+                    Ok(outcome) => outcome,
+                },
+            };
+            if let Err(error) = outcome {
+                report(&reported, "on_hedge", &method, &error);
+            }
+        }))
+    }
+
+    /// Tells of an event, if somebody wants to know.
+    pub(crate) fn event(&self, event: impl FnOnce() -> HedgeEvent) {
+        let Some(events) = &self.on_event else { return };
+        let queue = events.queue.get_or_init(|| {
+            let observer = Arc::clone(&events.observer);
+            start(observer, Arc::clone(&self.reported))
+        });
+        let Some(queue) = queue else { return };
+        let full = queue.try_send(event()).is_err();
+        // Relaxed: it only decides who reports.
+        if events.stalled.swap(full, Ordering::Relaxed) != full && full {
+            tracing::warn!("on_event does not keep up: events are lost");
+        }
+    }
+}
+
+/// Starts the thread that `observer` runs on. It ends with the channel.
+fn start(observer: OnEvent, reported: Arc<AtomicBool>) -> Option<SyncSender<HedgeEvent>> {
+    let (sender, events) = sync_channel(QUEUE);
+    let thread = thread::Builder::new().name("tonic-hedge events".to_owned());
+    match thread.spawn(move || run(&observer, &events, &reported)) {
+        Ok(_detached) => Some(sender),
+        Err(error) => {
+            tracing::warn!(%error, "no thread for on_event: events are lost");
+            None
+        }
+    }
+}
+
+fn run(observer: &OnEvent, events: &Receiver<HedgeEvent>, reported: &AtomicBool) {
+    for event in events {
+        if catch_unwind(AssertUnwindSafe(|| observer(&event))).is_err() {
+            report(reported, "on_event", &event.method, &"it panicked".into());
+        }
+    }
+}
+
+fn report(reported: &AtomicBool, observer: &'static str, method: &str, error: &BoxError) {
+    // Relaxed: two reports at once do no harm.
+    match reported.swap(true, Ordering::Relaxed) {
+        false => tracing::warn!(observer, method, %error, "observer failed"),
+        true => tracing::debug!(observer, method, %error, "observer failed"),
+    }
+}
+
+/// A future whose panic is its error.
+struct Guarded(Observation);
+
+impl Future for Guarded {
+    type Output = Result<(), BoxError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx)));
+        polled.unwrap_or_else(|_| Poll::Ready(Err("it panicked".into())))
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observers")
+            .field("on_hedge", &self.on_hedge.is_some())
+            .field("on_event", &self.on_event.is_some())
+            .finish_non_exhaustive()
+    }
+}
