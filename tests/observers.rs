@@ -1,0 +1,236 @@
+//! The user's own functions: what they are told, and that they harm no call.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/duplex.rs"]
+mod duplex;
+#[path = "support/logged.rs"]
+mod logged;
+mod support;
+
+use std::{
+    future::pending,
+    io,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use duplex::{InMemory, asked, builder, get, tail};
+use logged::Logged;
+use parking_lot::{Condvar, Mutex};
+use support::ProbeClient;
+use tokio::time::Instant;
+use tonic::Code;
+use tonic_hedge::{
+    Builder, Hedge, HedgeEvent, HedgeEventKind, HedgeStart, HedgedChannel, ResponseExt as _,
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// However slow the machine: nothing waits for it unless the test has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct World {
+    client: ProbeClient<HedgedChannel>,
+    channel: HedgedChannel,
+    _replicas: [InMemory; 2],
+}
+
+fn world(with: impl FnOnce(Builder) -> Builder) -> World {
+    let replicas = ["a", "b"].map(|name| InMemory::start(name, tail));
+    let channel = with(builder(&replicas).hedge(Hedge::after(20 * MS)));
+    let channel = channel.build().unwrap();
+    World {
+        client: ProbeClient::new(channel.clone()),
+        channel,
+        _replicas: replicas,
+    }
+}
+
+/// A slow call: whether its hedge won, and when that had started.
+async fn slow(world: &mut World) -> (bool, Duration) {
+    let response = world.client.get(asked(500, Code::Ok)).await.unwrap();
+    let log = response.call_log().unwrap();
+    (log.hedge_won(), log.attempts().last().unwrap().start())
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_hedge_is_awaited_before_the_launch() {
+    let (seen, starts) = mpsc::channel();
+    let mut world = world(|builder| {
+        builder.on_hedge(move |start: HedgeStart| {
+            seen.send(start).unwrap();
+            async {
+                tokio::time::sleep(30 * MS).await;
+                Ok::<(), io::Error>(())
+            }
+        })
+    });
+    assert_eq!(slow(&mut world).await, (true, 50 * MS));
+    let start = starts.try_recv().unwrap();
+    assert_eq!(&*start.method, "hedge.testing.v1.Probe/Get");
+    assert_eq!(start.attempts, 1);
+    assert_eq!(start.threshold, Some(20 * MS));
+    assert_eq!(start.elapsed, 20 * MS);
+    // A call that is not hedged has nothing to tell.
+    world.client.get(asked(1, Code::Ok)).await.unwrap();
+    assert!(starts.try_recv().is_err());
+}
+
+/// The original answers meanwhile: no hedge starts, and its token goes back.
+#[tokio::test(start_paused = true)]
+async fn on_hedge_holds_no_answer_up() {
+    let mut world = world(|builder| {
+        builder.on_hedge(|_| async {
+            tokio::time::sleep(50 * MS).await;
+            Ok::<(), io::Error>(())
+        })
+    });
+    let before = Instant::now();
+    let response = world.client.get(asked(30, Code::Ok)).await.unwrap();
+    assert_eq!(before.elapsed(), 30 * MS);
+    assert!(!response.hedged());
+    assert_eq!(get(&world.channel).hedges, 0);
+    assert_eq!(world.channel.measured().budget, Some(10.2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_hedge_that_fails_panics_or_stalls_is_reported_and_harms_nothing() {
+    type Case = (fn(Builder) -> Builder, Duration, &'static str);
+    let cases: [Case; 4] = [
+        (
+            |builder| builder.on_hedge(|_| async { Err(io::Error::other("no pager")) }),
+            20 * MS,
+            "no pager",
+        ),
+        (
+            |builder| {
+                builder.on_hedge(|start| {
+                    assert_eq!(start.attempts, 0, "a panic of the closure");
+                    async { Ok::<(), io::Error>(()) }
+                })
+            },
+            20 * MS,
+            "it panicked",
+        ),
+        (
+            |builder| {
+                builder.on_hedge(|start| async move {
+                    tokio::task::yield_now().await;
+                    assert_eq!(start.attempts, 0, "a panic of the future");
+                    Ok::<(), io::Error>(())
+                })
+            },
+            20 * MS,
+            "it panicked",
+        ),
+        (
+            |builder| builder.on_hedge(|_| pending::<Result<(), io::Error>>()),
+            120 * MS,
+            "it was not ready in 100ms",
+        ),
+    ];
+    for (with, started, reported) in cases {
+        let mut world = world(with);
+        let logged = Logged::here();
+        assert_eq!(slow(&mut world).await, (true, started), "{reported}");
+        assert_eq!(slow(&mut world).await, (true, started), "{reported}");
+        let of_observers = logged.of("observer failed");
+        let levels: Vec<_> = of_observers.iter().map(|line| line.level).collect();
+        let [warn, debug] = [tracing::Level::WARN, tracing::Level::DEBUG];
+        assert_eq!(levels, [warn, debug], "once aloud: {of_observers:?}");
+        assert!(of_observers[0].text.contains(reported), "{of_observers:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_event_is_told_of_the_four_in_order() {
+    let (seen, events) = mpsc::channel();
+    let mut world = world(|builder| {
+        builder.on_event(move |event: &HedgeEvent| seen.send(event.clone()).unwrap())
+    });
+    slow(&mut world).await;
+    world.client.put(asked(50, Code::Ok)).await.unwrap();
+    let told: Vec<HedgeEvent> = (0..4)
+        .map(|_| events.recv_timeout(PATIENCE).unwrap())
+        .collect();
+    let rows: Vec<_> = told
+        .iter()
+        .map(|event| (event.kind, &*event.method, event.threshold, event.elapsed))
+        .collect();
+    let (get, put) = ("hedge.testing.v1.Probe/Get", "hedge.testing.v1.Probe/Put");
+    let after = Some(20 * MS);
+    assert_eq!(
+        rows,
+        [
+            (HedgeEventKind::Started { attempt: 1 }, get, after, 20 * MS),
+            (
+                HedgeEventKind::Discarded { attempt: 0 },
+                get,
+                after,
+                20 * MS
+            ),
+            (HedgeEventKind::Won { attempt: 1 }, get, after, 20 * MS),
+            (
+                HedgeEventKind::Suppressed {
+                    reason: "repeatable"
+                },
+                put,
+                None,
+                Duration::ZERO
+            ),
+        ]
+    );
+    // The observer's thread ends with the channel.
+    drop(world);
+    assert_eq!(
+        events.recv_timeout(PATIENCE),
+        Err(mpsc::RecvTimeoutError::Disconnected)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_event_that_panics_goes_on() {
+    let (seen, events) = mpsc::channel();
+    let mut world = world(|builder| {
+        builder.on_event(move |event: &HedgeEvent| {
+            seen.send(event.kind).unwrap();
+            assert!(matches!(event.kind, HedgeEventKind::Won { .. }), "a panic");
+        })
+    });
+    slow(&mut world).await;
+    for _ in 0..3 {
+        events.recv_timeout(PATIENCE).unwrap();
+    }
+    assert_eq!(slow(&mut world).await, (true, 20 * MS));
+}
+
+/// While it stalls, calls go on; what its queue can't hold is lost, which is logged once.
+#[tokio::test(start_paused = true)]
+async fn on_event_that_stalls_holds_no_call_up() {
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let (seen, events) = mpsc::channel();
+    let mut world = {
+        let gate = Arc::clone(&gate);
+        world(|builder| {
+            builder.on_event(move |event: &HedgeEvent| {
+                let mut open = gate.0.lock();
+                while !*open {
+                    gate.1.wait(&mut open);
+                }
+                seen.send(event.kind).unwrap();
+            })
+        })
+    };
+    let logged = Logged::here();
+    // Each has one event.
+    for _ in 0..4_200 {
+        world.client.put(asked(0, Code::Ok)).await.unwrap();
+    }
+    assert_eq!(logged.of("events are lost").len(), 1);
+    *gate.0.lock() = true;
+    gate.1.notify_all();
+    drop(world);
+    let told = events.iter().count();
+    assert!((4_096..=4_097).contains(&told), "{told}");
+}
