@@ -237,8 +237,8 @@ async fn te4_a_hundred_thousand_paths_are_one_value() {
     let metering = SdkMeterProvider::builder()
         .with_reader(PeriodicReader::builder(exporter.clone()).build())
         .build();
-    let replica = InMemory::start("a", any);
-    let channel = builder([&replica])
+    // There is nobody to call, so that it takes seconds: what is told of a call is the same.
+    let channel = builder([])
         .without_breaker()
         .meter_provider(metering.clone())
         .build()
@@ -249,8 +249,7 @@ async fn te4_a_hundred_thousand_paths_are_one_value() {
         let name = format!("/invented.v{path}.Service/Method").parse().unwrap();
         let codec = tonic_prost::ProstCodec::<ProbeRequest, ProbeReply>::default();
         let status = grpc.unary(Request::new(ProbeRequest::default()), name, codec);
-        // UNIMPLEMENTED, until the server has had enough of requests that it does not read.
-        status.await.unwrap_err();
+        assert_eq!(status.await.unwrap_err().code(), Code::Unavailable);
     }
     metering.force_flush().unwrap();
     let exported = format!("{:?}", exporter.get_finished_metrics().unwrap());
