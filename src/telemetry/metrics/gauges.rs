@@ -18,9 +18,12 @@ use crate::{
     measured::{Measured, MethodMeasured},
 };
 
+/// A channel's name, and the channel.
+type Named = (Arc<str>, Weak<dyn Measure>);
+
 /// The live channels on one provider.
 #[derive(Default)]
-pub(super) struct Channels(Mutex<Vec<(Arc<str>, Weak<dyn Measure>)>>);
+pub(super) struct Channels(Mutex<Vec<Named>>);
 
 impl Channels {
     pub(super) fn add(&self, target: Arc<str>, channel: Weak<dyn Measure>) {

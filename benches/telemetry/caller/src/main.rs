@@ -1,0 +1,213 @@
+//! Makes calls that are never slow enough to be hedged, and says what they cost.
+//!
+//! `telemetry-caller MODE`: serves in a thread of its own, whose time is not counted; then, for each
+//! number on a line of its input, makes that many calls and prints the nanoseconds of CPU per call.
+//! `telemetry-caller MODE CALLS`: makes that many and ends, for a profiler.
+
+use std::{error::Error, net::SocketAddr, sync::mpsc, thread, time::Duration};
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    net::TcpListener,
+    task::JoinSet,
+};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status, Streaming, codegen::BoxStream, transport::Server};
+use tonic_hedge::{Builder, Hedge, HedgedChannel};
+
+use probe::{
+    ProbeReply, ProbeRequest,
+    probe_client::ProbeClient,
+    probe_server::{Probe, ProbeServer},
+};
+
+/// The generated code of `proto/hedge/testing/v1/probe.proto`.
+#[allow(missing_docs, unreachable_pub)]
+mod probe {
+    tonic::include_proto!("hedge.testing.v1");
+}
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+const IN_FLIGHT: usize = 16;
+
+/// Connections, buffers that grow, the first samples.
+const WARM_UP: usize = 500;
+
+/// A threshold that no call here reaches.
+const NEVER: Duration = Duration::from_secs(10);
+
+fn main() -> Outcome<()> {
+    let mut arguments = std::env::args().skip(1);
+    let mode = arguments.next().unwrap_or_default();
+    let calls: Option<usize> = arguments.next().map(|calls| calls.parse()).transpose()?;
+    let server = serve()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let builder = HedgedChannel::builder()
+            .endpoints([format!("http://{server}")])
+            .descriptors(probe::FILE_DESCRIPTOR_SET)
+            .hedge(Hedge::at(0.95).minimum_delay(NEVER));
+        let client = ProbeClient::new(listened_to(builder, &mode)?.build()?);
+        drive(&client, WARM_UP).await?;
+        if let Some(calls) = calls {
+            return drive(&client, calls).await;
+        }
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
+        println!("ready");
+        while let Some(line) = lines.next_line().await? {
+            let calls: usize = line.parse()?;
+            let before = cpu_nanos();
+            drive(&client, calls).await?;
+            println!("{}", (cpu_nanos() - before) / calls as f64);
+        }
+        Ok(())
+    })
+}
+
+/// Who listens to the channel.
+fn listened_to(builder: Builder, mode: &str) -> Outcome<Builder> {
+    match mode {
+        "silent" => Ok(builder),
+        #[cfg(feature = "telemetry")]
+        _ => listeners::add(builder, mode).ok_or_else(|| format!("no mode {mode}").into()),
+        #[cfg(not(feature = "telemetry"))]
+        _ => Err(format!("no mode {mode} without the feature").into()),
+    }
+}
+
+#[cfg(feature = "telemetry")]
+mod listeners {
+    use std::time::Duration;
+
+    use opentelemetry::Context;
+    use opentelemetry_sdk::{
+        error::OTelSdkResult,
+        metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider},
+        trace::{Sampler, SdkTracerProvider, Span, SpanData, SpanProcessor},
+    };
+    use tonic_hedge::Builder;
+
+    pub(super) fn add(builder: Builder, mode: &str) -> Option<Builder> {
+        Some(match mode {
+            "unsampled" => builder.tracer_provider(&spans(Sampler::AlwaysOff)),
+            "sampled" => builder.tracer_provider(&spans(Sampler::AlwaysOn)),
+            "metrics" => {
+                // It collects once a minute, on a thread of its own.
+                let reader = PeriodicReader::builder(InMemoryMetricExporter::default()).build();
+                builder.meter_provider(SdkMeterProvider::builder().with_reader(reader).build())
+            }
+            _ => return None,
+        })
+    }
+
+    fn spans(sampler: Sampler) -> SdkTracerProvider {
+        SdkTracerProvider::builder()
+            .with_sampler(sampler)
+            .with_span_processor(Nowhere)
+            .build()
+    }
+
+    /// What exporting costs is not asked here.
+    #[derive(Debug)]
+    struct Nowhere;
+
+    impl SpanProcessor for Nowhere {
+        fn on_start(&self, _: &mut Span, _: &Context) {}
+        fn on_end(&self, _: SpanData) {}
+        fn force_flush(&self) -> OTelSdkResult {
+            Ok(())
+        }
+        fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+            Ok(())
+        }
+    }
+}
+
+/// A closed loop.
+async fn drive(client: &ProbeClient<HedgedChannel>, calls: usize) -> Outcome<()> {
+    let mut callers = JoinSet::new();
+    for caller in 0..IN_FLIGHT {
+        let mut client = client.clone();
+        callers.spawn(async move {
+            for _ in (caller..calls).step_by(IN_FLIGHT) {
+                client.get(ProbeRequest::default()).await?;
+            }
+            Ok::<_, Status>(())
+        });
+    }
+    while let Some(caller) = callers.join_next().await {
+        caller??;
+    }
+    Ok(())
+}
+
+/// The CPU time of this thread, user and system.
+fn cpu_nanos() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Serves in a thread of its own.
+fn serve() -> Outcome<SocketAddr> {
+    let (ready, address) = mpsc::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    thread::spawn(move || {
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            let _gone = ready.send(listener.local_addr()?);
+            Server::builder()
+                .add_service(ProbeServer::new(AtOnce))
+                .serve_with_incoming(TcpListenerStream::new(listener))
+                .await?;
+            Ok::<_, Box<dyn Error + Send + Sync>>(())
+        })
+    });
+    Ok(address.recv()?)
+}
+
+struct AtOnce;
+
+type Answer = Result<Response<ProbeReply>, Status>;
+
+#[tonic::async_trait]
+impl Probe for AtOnce {
+    type WatchStream = BoxStream<ProbeReply>;
+    type ChatStream = BoxStream<ProbeReply>;
+
+    async fn get(&self, _: Request<ProbeRequest>) -> Answer {
+        Ok(Response::new(ProbeReply::default()))
+    }
+    async fn put(&self, _: Request<ProbeRequest>) -> Answer {
+        Err(Status::unimplemented("not measured"))
+    }
+    async fn keyed(&self, _: Request<ProbeRequest>) -> Answer {
+        Err(Status::unimplemented("not measured"))
+    }
+    async fn vetoed(&self, _: Request<ProbeRequest>) -> Answer {
+        Err(Status::unimplemented("not measured"))
+    }
+    async fn off(&self, _: Request<ProbeRequest>) -> Answer {
+        Err(Status::unimplemented("not measured"))
+    }
+    async fn tuned(&self, _: Request<ProbeRequest>) -> Answer {
+        Err(Status::unimplemented("not measured"))
+    }
+    async fn watch(&self, _: Request<ProbeRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+    async fn upload(&self, _: Request<Streaming<ProbeRequest>>) -> Answer {
+        Err(Status::unimplemented("not measured"))
+    }
+    async fn chat(
+        &self,
+        _: Request<Streaming<ProbeRequest>>,
+    ) -> Result<Response<Self::ChatStream>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+}
