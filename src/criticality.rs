@@ -84,10 +84,13 @@ impl Criticality {
         }
     }
 
-    /// Puts it into a request's metadata. The default is not sent.
+    /// Puts it into a request's metadata. The default is not sent; a value that is not known is
+    /// the caller's own, and stays where there is nothing else to say.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         if self == Self::Default {
-            headers.remove(CRITICALITY);
+            if Self::of_metadata(headers).is_some() {
+                headers.remove(CRITICALITY);
+            }
         } else {
             headers.insert(CRITICALITY, HeaderValue::from_static(self.name()));
         }
@@ -185,5 +188,9 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(CRITICALITY, HeaderValue::from_static("urgent"));
         assert_eq!(Criticality::of_metadata(&headers), None);
+        Criticality::Default.write(&mut headers);
+        assert_eq!(headers[CRITICALITY], "urgent");
+        Criticality::Sheddable.write(&mut headers);
+        assert_eq!(headers[CRITICALITY], "sheddable");
     }
 }
