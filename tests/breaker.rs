@@ -11,6 +11,7 @@ use std::time::Duration;
 use duplex::{InMemory, asked, builder, get, method, tail, uniform};
 use prost::Message;
 use support::ProbeClient;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status};
 use tonic_hedge::{
     BreakerMeasured, BreakerPolicy, BreakerScope, BreakerState, Hedge, HedgedChannel, ResponseExt,
@@ -246,6 +247,27 @@ async fn br5_probe_ends_otherwise() {
         .unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "the next probe");
     assert_eq!(breaker(&channel).state, BreakerState::Closed);
+}
+
+/// A subscription never ends, or is dropped: its first message is the probe's success.
+#[tokio::test(start_paused = true)]
+async fn a_streams_message_closes_it() {
+    let replicas = [InMemory::start("a", uniform), InMemory::start("b", uniform)];
+    let channel = builder(&replicas).build().unwrap();
+    let mut client = ProbeClient::new(channel.clone());
+    open(&mut client).await;
+    tokio::time::advance(ms(5_000)).await;
+    let (sender, requests) = tokio::sync::mpsc::unbounded_channel();
+    let requests = UnboundedReceiverStream::new(requests);
+    let mut replies = client.chat(requests).await.unwrap().into_inner();
+    assert_eq!(breaker(&channel).state, BreakerState::HalfOpen, "its head");
+    sender.send(asked(0, Code::Ok).into_inner()).unwrap();
+    assert!(replies.message().await.unwrap().is_some());
+    assert_eq!(breaker(&channel).state, BreakerState::Closed);
+    // It is still open, and its end counts like any other.
+    sender.send(asked(0, Code::Internal).into_inner()).unwrap();
+    replies.message().await.unwrap_err();
+    assert_eq!(breaker(&channel).baseline, Some(6.0 / 7.0));
 }
 
 /// BR9: five in a row of each code.

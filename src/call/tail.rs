@@ -90,6 +90,17 @@ impl Open {
         }
     }
 
+    /// A stream's message has come: enough for the half-open breaker. A stream may go on for hours,
+    /// and is as often dropped as ended.
+    fn prove(&mut self) {
+        if !self.method.is_unary()
+            && let Some(circuit) = self.method.circuit()
+            && let Some(probe) = self.probe.take()
+        {
+            circuit.record(self.held.ticket.shared().now(), Some(probe), false);
+        }
+    }
+
     fn time_left(&self) -> Option<Duration> {
         self.deadline
             .as_ref()
@@ -127,8 +138,9 @@ impl http_body::Body for Tail {
                     Some(Ok(Frame::trailers(trailers)))
                 }
                 Err(data) => {
-                    if let Some(open) = &self.open {
+                    if let Some(open) = &mut self.open {
                         open.held.ticket.heard();
+                        open.prove();
                     }
                     Some(Ok(data))
                 }
