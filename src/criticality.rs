@@ -5,15 +5,14 @@
 //! from it, and calls made inside the scope inherit it. Metadata rather than OpenTelemetry
 //! baggage: it works without a propagator installed, and goes no further than gRPC.
 
-use std::{
-    future::Future,
-    task::{Context, Poll},
-};
+mod layer;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use std::future::Future;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::task::futures::TaskLocalFuture;
-use tower_layer::Layer;
-use tower_service::Service;
+
+pub use layer::{CriticalityBody, CriticalityFuture, CriticalityLayer, CriticalityService};
 
 /// The metadata key that carries it.
 pub(crate) const CRITICALITY: HeaderName = HeaderName::from_static("x-criticality");
@@ -99,58 +98,6 @@ impl Criticality {
 
 /// The future of [`Criticality::scope`].
 pub type CriticalityScope<F> = TaskLocalFuture<Criticality, F>;
-
-/// A tonic server's layer: what a request causes is as critical as the request.
-///
-/// ```no_run
-/// # async fn serve(router: tonic::service::Routes) -> Result<(), tonic::transport::Error> {
-/// tonic::transport::Server::builder()
-///     .layer(tonic_hedge::CriticalityLayer::new())
-///     .add_routes(router)
-///     .serve("127.0.0.1:50051".parse().unwrap())
-///     .await
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CriticalityLayer(());
-
-/// The service of a [`CriticalityLayer`].
-#[derive(Clone, Debug)]
-pub struct CriticalityService<S>(S);
-
-impl CriticalityLayer {
-    /// The layer.
-    pub fn new() -> Self {
-        Self::default()
-    }
-}
-
-impl<S> Layer<S> for CriticalityLayer {
-    type Service = CriticalityService<S>;
-
-    fn layer(&self, service: S) -> CriticalityService<S> {
-        CriticalityService(service)
-    }
-}
-
-impl<S, B> Service<Request<B>> for CriticalityService<S>
-where
-    S: Service<Request<B>>,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = CriticalityScope<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let criticality = Criticality::of_metadata(request.headers()).unwrap_or_default();
-        let future = CURRENT.sync_scope(criticality, || self.0.call(request));
-        criticality.scope(future)
-    }
-}
 
 #[cfg(test)]
 mod tests {

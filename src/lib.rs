@@ -80,7 +80,10 @@ mod telemetry;
 pub use budget::RetryBudget;
 pub use channel::{Builder, HedgedChannel, IntoDnsEndpoint, IntoEndpoint, ResponseFuture};
 pub use circuit::BreakerScope;
-pub use criticality::{Criticality, CriticalityLayer, CriticalityScope, CriticalityService};
+pub use criticality::{
+    Criticality, CriticalityBody, CriticalityFuture, CriticalityLayer, CriticalityScope,
+    CriticalityService,
+};
 pub use descriptor::DescriptorError;
 pub use endpoint::{EndpointSpec, EndpointState};
 pub use error::BuildError;
