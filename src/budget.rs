@@ -3,13 +3,18 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
-use tonic_hedge_engine::measure::Budget;
+use tonic_hedge_engine::{
+    measure::Budget as Bucket,
+    policy::{BudgetPolicy, PolicyError},
+};
 use tower::retry::budget::Budget as TowerBudget;
 
 /// Where a channel's tokens come from.
 #[derive(Clone)]
 pub(crate) enum Tokens {
-    Own(Budget),
+    /// A bucket, and how much older than the channel its own clock is: a reserve accrues once,
+    /// whichever of the channels that share it are in use.
+    Own(Bucket, Duration),
     /// An implementation of tower's trait. It has no balance to show and takes nothing back.
     Foreign(Arc<dyn TowerBudget + Send + Sync>),
 }
@@ -18,7 +23,7 @@ impl Tokens {
     /// A call was made.
     pub(crate) fn deposit(&self, now: Duration) {
         match self {
-            Self::Own(budget) => budget.deposit(now),
+            Self::Own(bucket, older) => bucket.deposit(*older + now),
             Self::Foreign(budget) => budget.deposit(),
         }
     }
@@ -26,7 +31,7 @@ impl Tokens {
     /// Takes the token of a further attempt, in one step with the check.
     pub(crate) fn try_withdraw(&self, now: Duration) -> Option<Loan> {
         let granted = match self {
-            Self::Own(budget) => budget.try_withdraw(now),
+            Self::Own(bucket, older) => bucket.try_withdraw(*older + now),
             Self::Foreign(budget) => budget.withdraw(),
         };
         granted.then(|| self.loan())
@@ -35,7 +40,7 @@ impl Tokens {
     /// A token that is taken already, for an attempt that was not sent after all.
     pub(crate) fn loan(&self) -> Loan {
         Loan(match self {
-            Self::Own(budget) => Some(budget.clone()),
+            Self::Own(bucket, _) => Some(bucket.clone()),
             Self::Foreign(_) => None,
         })
     }
@@ -43,7 +48,7 @@ impl Tokens {
     /// The tokens that there are, where that can be told.
     pub(crate) fn balance(&self, now: Duration) -> Option<f64> {
         match self {
-            Self::Own(budget) => Some(budget.balance(now)),
+            Self::Own(bucket, older) => Some(bucket.balance(*older + now)),
             Self::Foreign(_) => None,
         }
     }
@@ -52,7 +57,7 @@ impl Tokens {
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Own(budget) => budget.fmt(f),
+            Self::Own(bucket, _) => bucket.fmt(f),
             Self::Foreign(_) => f.write_str("tower::retry::budget::Budget"),
         }
     }
@@ -61,7 +66,7 @@ impl fmt::Debug for Tokens {
 /// A token that was withdrawn for an attempt that is not sent yet. It goes back when dropped,
 /// unless spent.
 #[derive(Debug)]
-pub(crate) struct Loan(Option<Budget>);
+pub(crate) struct Loan(Option<Bucket>);
 
 impl Loan {
     /// The attempt was sent.
@@ -75,6 +80,48 @@ impl Drop for Loan {
         if let Some(budget) = &self.0 {
             budget.refund();
         }
+    }
+}
+
+/// A budget that channels share, with each other and with tower's retry layer. A clone is the same
+/// budget.
+///
+/// ```
+/// use tonic_hedge::{Budget, BudgetPolicy, HedgedChannel};
+///
+/// let budget = Budget::new(&BudgetPolicy::default().initial(2.0))?;
+/// let one = HedgedChannel::builder().shared_budget(budget.clone());
+/// let two = HedgedChannel::builder().shared_budget(budget.clone());
+/// assert_eq!(budget.balance(), 2.0);
+/// # Ok::<(), tonic_hedge::PolicyError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Budget {
+    bucket: Bucket,
+    epoch: Instant,
+}
+
+impl Budget {
+    /// A budget with the policy's initial tokens; its reserve accrues from now on.
+    ///
+    /// # Errors
+    /// The first field of the policy that is out of its bounds.
+    pub fn new(policy: &BudgetPolicy) -> Result<Self, PolicyError> {
+        Ok(Self {
+            bucket: Bucket::new(policy)?,
+            epoch: Instant::now(),
+        })
+    }
+
+    /// The tokens that there are now.
+    pub fn balance(&self) -> f64 {
+        self.bucket.balance(self.epoch.elapsed())
+    }
+
+    /// For a channel whose clock starts at `epoch`.
+    pub(crate) fn tokens(self, epoch: Instant) -> Tokens {
+        let older = epoch.saturating_duration_since(self.epoch);
+        Tokens::Own(self.bucket, older)
     }
 }
 
@@ -96,27 +143,23 @@ impl Drop for Loan {
 /// # Ok::<(), tonic_hedge::PolicyError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct RetryBudget {
-    budget: Budget,
-    epoch: Instant,
-}
+pub struct RetryBudget(Budget);
 
 impl RetryBudget {
     /// `budget`, for tower.
     pub fn new(budget: Budget) -> Self {
-        Self {
-            budget,
-            epoch: Instant::now(),
-        }
+        Self(budget)
     }
 }
 
 impl TowerBudget for RetryBudget {
     fn deposit(&self) {
-        self.budget.deposit(self.epoch.elapsed());
+        let Budget { bucket, epoch } = &self.0;
+        bucket.deposit(epoch.elapsed());
     }
 
     fn withdraw(&self) -> bool {
-        self.budget.try_withdraw(self.epoch.elapsed())
+        let Budget { bucket, epoch } = &self.0;
+        bucket.try_withdraw(epoch.elapsed())
     }
 }

@@ -77,7 +77,7 @@ mod request;
 mod saturation;
 mod telemetry;
 
-pub use budget::RetryBudget;
+pub use budget::{Budget, RetryBudget};
 pub use channel::{Builder, HedgedChannel, IntoDnsEndpoint, IntoEndpoint, ResponseFuture};
 pub use circuit::BreakerScope;
 pub use criticality::{
@@ -94,7 +94,6 @@ pub use request::RequestExt;
 pub use telemetry::{HedgeEvent, HedgeEventKind, HedgeStart};
 pub use tonic_hedge_engine::{
     gate::BreakerState,
-    measure::Budget,
     policy::{
         BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry, Saturation, Scope, Target, Timing,
         WinRate,

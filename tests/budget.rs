@@ -10,8 +10,9 @@ use support::{Arrival, Fleet, Latch, ProbeClient, ProbeReply, ProbeRequest, requ
 use tonic::{Code, Request, Status, client::Grpc};
 use tonic_hedge::{
     BreakerPolicy, BreakerState, Budget, BudgetPolicy, CallLog, Hedge, HedgedChannel,
-    MethodMeasured, RequestExt as _, ResponseExt, Retry,
+    MethodMeasured, RequestExt as _, ResponseExt, Retry, RetryBudget,
 };
+use tower::retry::budget::Budget as _;
 
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -47,7 +48,7 @@ async fn case_2_budget_empty_when_the_timer_fires() {
         .until("the original arrives", |seen| seen.calls() == 1)
         .await;
     // Drained after the call has started; should the hedge have been quicker, it is no test.
-    let drained = budget.try_withdraw(Duration::ZERO);
+    let drained = RetryBudget::new(budget).withdraw();
     let response = call.await.unwrap().unwrap();
     assert_eq!(response.hedged(), !drained);
     if drained {

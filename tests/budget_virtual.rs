@@ -170,6 +170,44 @@ async fn bu3_shared() {
     }
 }
 
+/// A reserve accrues for whichever channel is in use, and once.
+#[tokio::test(start_paused = true)]
+async fn the_reserve_of_a_shared_budget() {
+    let replicas = three(|arrival| Box::pin(tail(arrival)));
+    let reserve = tokens(0.0).ratio(0.0).capacity(10.0).reserve(1.0);
+    let budget = Budget::new(&reserve).unwrap();
+    let channel = || {
+        let builder = builder(&replicas).shared_budget(budget.clone());
+        builder.hedge(Hedge::after(ms(20))).build().unwrap()
+    };
+    let old = channel();
+    tokio::time::advance(ms(3_600_000)).await;
+    assert_eq!(old.measured().budget, Some(10.0));
+    // The old one has calls, and none afterwards.
+    let mut client = ProbeClient::new(old);
+    client.get(asked(0, Code::Ok)).await.unwrap();
+    let young = channel();
+    let mut client = ProbeClient::new(young.clone());
+    let start = tokio::time::Instant::now();
+    let mut hedges = 0.0;
+    for _ in 0..30 {
+        hedges += f64::from(client.get(asked(500, Code::Ok)).await.unwrap().hedged());
+        tokio::time::advance(ms(500)).await;
+    }
+    let left = young.measured().budget.unwrap();
+    assert_eq!(budget.balance(), left);
+    // Ten tokens, and one a second; while it is full none is added.
+    let earned = 10.0 + start.elapsed().as_secs_f64();
+    assert!(
+        (hedges + left - earned).abs() < 0.1,
+        "{hedges} + {left} of {earned}"
+    );
+    assert!(hedges > 20.0);
+    let for_tower = RetryBudget::new(budget.clone());
+    tokio::time::advance(ms(10_000)).await;
+    assert!((0..10).all(|_| for_tower.withdraw()) && !for_tower.withdraw());
+}
+
 /// BU10: a hedge that was paid for but never sent costs nothing; one that was sent is never given
 /// back, whoever answers first.
 #[tokio::test(start_paused = true)]

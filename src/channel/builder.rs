@@ -5,14 +5,14 @@ use std::{error::Error, future::Future, hash::Hash, sync::Arc};
 use futures_core::Stream;
 use tonic::transport::{Channel, Endpoint};
 use tonic_hedge_engine::{
-    measure::{Budget, Lag},
+    measure::Lag,
     policy::{BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry, Saturation},
 };
 use tower::discover::Change;
 
 use super::{HedgedChannel, Settings, Shared};
 use crate::{
-    budget::Tokens,
+    budget::{Budget, Tokens},
     circuit::{BreakerScope, Circuits},
     descriptor,
     endpoint::{EndpointSet, EndpointSpec, RESOLVE_INTERVAL},
@@ -63,7 +63,8 @@ pub struct Builder {
 #[derive(Debug)]
 enum BudgetChoice {
     Own(BudgetPolicy),
-    Given(Tokens),
+    Shared(Budget),
+    Foreign(Tokens),
 }
 
 impl Default for Builder {
@@ -226,10 +227,9 @@ impl Builder {
         self
     }
 
-    /// A budget that is shared with other channels. Its reserve, if it has one, accrues by the
-    /// clock of the channel that was built first, for as long as that one has calls.
+    /// A budget that is shared with other channels.
     pub fn shared_budget(mut self, budget: Budget) -> Self {
-        self.budget = BudgetChoice::Given(Tokens::Own(budget));
+        self.budget = BudgetChoice::Shared(budget);
         self
     }
 
@@ -239,7 +239,7 @@ impl Builder {
     where
         B: tower::retry::budget::Budget + Send + Sync + 'static,
     {
-        self.budget = BudgetChoice::Given(Tokens::Foreign(Arc::new(budget)));
+        self.budget = BudgetChoice::Foreign(Tokens::Foreign(Arc::new(budget)));
         self
     }
 
@@ -420,8 +420,9 @@ impl Builder {
             methods,
             endpoints,
             budget: match self.budget {
-                BudgetChoice::Own(policy) => Tokens::Own(Budget::new(&policy)?),
-                BudgetChoice::Given(tokens) => tokens,
+                BudgetChoice::Own(policy) => Budget::new(&policy)?.tokens(telemetry.epoch()),
+                BudgetChoice::Shared(budget) => budget.tokens(telemetry.epoch()),
+                BudgetChoice::Foreign(tokens) => tokens,
             },
             saturation: match &self.saturation {
                 Some(policy) => Some(Sampler::new(Lag::new(policy)?)),
