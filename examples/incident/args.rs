@@ -12,7 +12,8 @@ Usage: cargo run --release --example incident -- [--json] [--seconds N]
 
 JSON: each second {phase, second, threshold_ms, hedge_rate, win_rate, error_rate, breaker,
 allowance, budget, held_by}; what was not measured is null. Rates are of that second but for
-error_rate, which is the breaker's. At last {\"summary\": [...]}, for each phase {phase, calls,
+error_rate, which is the breaker's; a hedge started in the second before may make a win_rate
+over 1. held_by is null where no hedge was due and held. At last {\"summary\": [...]}, for each phase {phase, calls,
 upstream_calls, p50_ms, p99_ms, errors, without_hedging: {calls, ...}}.
 ";
 
