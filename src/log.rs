@@ -37,6 +37,8 @@ pub struct CallLog(Arc<Inner>);
 pub struct AttemptLog {
     number: u32,
     kind: AttemptKind,
+    /// It is a hedge, or the replacement of one.
+    hedge: bool,
     endpoint: Arc<str>,
     start: Duration,
     duration: Duration,
@@ -157,11 +159,11 @@ impl CallLog {
             .any(|attempt| attempt.kind == AttemptKind::Hedge)
     }
 
-    /// Whether the call's result is a hedge's.
+    /// Whether the call's result is a hedge's, or that of a hedge's replacement.
     pub fn hedge_won(&self) -> bool {
-        self.attempts().iter().any(|attempt| {
-            attempt.kind == AttemptKind::Hedge && matches!(attempt.outcome, AttemptOutcome::Won(_))
-        })
+        self.attempts()
+            .iter()
+            .any(|attempt| attempt.hedge && matches!(attempt.outcome, AttemptOutcome::Won(_)))
     }
 }
 
@@ -320,17 +322,20 @@ impl CallLogBuilder {
         self.attempts.as_slice().len()
     }
 
-    /// An attempt starts at `at`, counted from the start of the call.
+    /// An attempt starts at `at`, counted from the start of the call. `hedge` is also true of one
+    /// that replaces a hedge.
     pub(crate) fn launched(
         &mut self,
         number: u32,
         kind: AttemptKind,
+        hedge: bool,
         endpoint: Arc<str>,
         at: Duration,
     ) {
         self.attempts.push(AttemptLog {
             number,
             kind,
+            hedge,
             endpoint,
             start: at,
             duration: IN_FLIGHT,

@@ -267,7 +267,7 @@ impl CallHost {
     fn record(&mut self, clock: Duration, failed: bool) {
         let probe = self.probe.take();
         if let Some(circuit) = self.method.circuit() {
-            circuit.record(clock, probe, failed);
+            circuit.record(self.started, clock, probe, failed);
         }
     }
 
@@ -355,6 +355,10 @@ impl Host for CallHost {
             (_, None) => self.granted.take(),
             (_, Some(_)) => self.unsent.pop(),
         };
+        // It opened during the backoff.
+        if launch.kind == Kind::Retry && launch.replaces.is_none() && !self.breaker_is_closed(now) {
+            return None;
+        }
         let (endpoint, channel) = match self.pick(now, purpose) {
             Picked::Endpoint(endpoint, channel) => (endpoint, channel),
             // The original waits in the call, which has nothing under way.
@@ -404,8 +408,9 @@ impl Host for CallHost {
         let told = self
             .telemetry
             .start_attempt(info, request.headers_mut(), clock);
+        let hedge = launch.kind == Kind::Hedge;
         self.log
-            .launched(launch.id, kind, Arc::clone(endpoint.name()), now);
+            .launched(launch.id, kind, hedge, Arc::clone(endpoint.name()), now);
         self.method.stats().launched(kind);
         if kind == AttemptKind::Hedge {
             self.telemetry.started(self.threshold, launch.id);

@@ -146,13 +146,14 @@ impl CallHost {
         }
     }
 
+    pub(super) fn breaker_is_closed(&self, now: Duration) -> bool {
+        let circuit = self.method.circuit();
+        circuit.is_none_or(|it| it.reading(self.clock(now)).state == BreakerState::Closed)
+    }
+
     pub(super) fn ask_retry(&mut self, now: Duration, backoff: Option<u32>) -> Answer {
         let clock = self.clock(now);
-        let closed = self
-            .method
-            .circuit()
-            .is_none_or(|circuit| circuit.reading(clock).state == BreakerState::Closed);
-        if closed {
+        if self.breaker_is_closed(now) {
             self.granted = self.shared.budget().try_withdraw(clock);
         }
         if self.granted.is_none() {
