@@ -372,6 +372,19 @@ fn outcomes_from_before_it_opened_do_not_open_it_again() {
     assert_eq!(breaker.record_of(after(5), after(6), true), OPEN);
 }
 
+/// What had opened it is not what is usual, for as long as nothing else is known.
+#[test]
+fn after_it_has_closed_again_hedging_starts_carefully() {
+    let breaker = by_rate();
+    quiet(&breaker, START, &".".repeat(40));
+    while breaker.record(after(31), true) != OPEN {}
+    let (probe, _) = probe(&breaker, after(36));
+    assert_eq!(probe.success(after(36)), Some(BreakerState::Closed));
+    let limit = |second| breaker.reading(after(second)).hedging_trip_point;
+    assert_eq!((limit(36), limit(65)), (0.1, 0.1));
+    assert_eq!(limit(66), 0.5);
+}
+
 #[test]
 fn br8_failures_age_out() {
     let breaker = by_rate();

@@ -57,7 +57,7 @@ pub struct Breaker(Arc<Shared>);
 /// What a call may do.
 #[derive(Debug)]
 pub enum Admission {
-    /// Go on; report each judged attempt with [`Breaker::record`].
+    /// Go on; report each judged attempt with [`Breaker::record_of`].
     Closed,
     /// Go on as the probe; report its outcome to `probe` and nowhere else.
     Probe {
@@ -203,9 +203,8 @@ impl Breaker {
         failed: bool,
     ) -> Option<BreakerState> {
         let shared = &*self.0;
-        // Relaxed, both: an outcome on the edge may fall on either side.
-        let again = Duration::from_nanos(shared.closed_again.load(Ordering::Relaxed));
-        if !shared.closed.load(Ordering::Relaxed) || admitted < again {
+        // Acquire: who sees it closed sees when that was.
+        if !shared.closed.load(Ordering::Acquire) || admitted < shared.closed_again() {
             return None;
         }
         shared.window.record(now, failed);
@@ -251,7 +250,7 @@ impl Breaker {
             error_rate: shared.error_rate(window),
             baseline: baseline.rate(),
             trip_point: shared.trip_point(baseline),
-            hedging_trip_point: shared.hedging_trip_point(baseline.without(window)),
+            hedging_trip_point: shared.hedging_trip_point(now, baseline.without(window)),
         }
     }
 }
@@ -354,11 +353,20 @@ impl Shared {
     /// The trip point that hedging keeps its distance from. What is usual was so before the
     /// window: in a young process three times a baseline that is mostly the window itself would
     /// rise as fast as the failures. Where too little came before, nothing is usual yet.
-    fn hedging_trip_point(&self, earlier: Tally) -> f64 {
-        match earlier.calls < self.policy.minimum_calls {
+    fn hedging_trip_point(&self, now: Duration, earlier: Tally) -> f64 {
+        // The window is empty at first when it has closed again: what came before is the incident.
+        let again = self.closed_again();
+        let recent = !again.is_zero() && now < again + self.policy.window;
+        match recent || earlier.calls < self.policy.minimum_calls {
             true => self.policy.floor,
             false => self.trip_point(earlier),
         }
+    }
+
+    /// When a probe last closed it; zero before.
+    fn closed_again(&self) -> Duration {
+        // Relaxed: ordered by `closed`, where that matters.
+        Duration::from_nanos(self.closed_again.load(Ordering::Relaxed))
     }
 }
 

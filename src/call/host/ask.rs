@@ -87,6 +87,13 @@ impl CallHost {
         }
     }
 
+    /// A hedge that was granted is not launched after all.
+    pub(super) fn not_launched(&self, launch: &Launch, reason: Reason) {
+        if launch.kind == Kind::Hedge && launch.replaces.is_none() {
+            self.suppressed(reason);
+        }
+    }
+
     fn suppressed(&self, reason: Reason) {
         self.method.stats().suppressed(reason);
         let method = self.method.name();

@@ -101,7 +101,8 @@ mod listeners {
             "metrics" => {
                 // It collects once a minute, on a thread of its own.
                 let reader = PeriodicReader::builder(InMemoryMetricExporter::default()).build();
-                builder.meter_provider(SdkMeterProvider::builder().with_reader(reader).build())
+                let metering = SdkMeterProvider::builder().with_reader(reader).build();
+                builder.meter_provider(std::sync::Arc::new(metering))
             }
             _ => return None,
         })
