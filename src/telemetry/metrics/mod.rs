@@ -72,9 +72,11 @@ struct Instruments {
     channels: Arc<Channels>,
 }
 
+/// A provider's instruments.
+type Known = (Weak<dyn MeterProvider + Send + Sync>, Arc<Instruments>);
+
 /// Those of each provider that lives: the global one, and those that were given to a channel.
-static ALL: Mutex<Vec<(Weak<dyn MeterProvider + Send + Sync>, Arc<Instruments>)>> =
-    Mutex::new(Vec::new());
+static ALL: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 /// gRFC A66's bounds of a latency, in seconds.
 const LATENCIES: [f64; 41] = [
