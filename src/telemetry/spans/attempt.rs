@@ -2,7 +2,9 @@
 //! attempt's headers, and its end.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use opentelemetry::{Context, KeyValue, global, propagation::Injector, trace::TraceContextExt};
+use opentelemetry::{
+    Context, KeyValue, TraceFlags, global, propagation::Injector, trace::TraceContextExt,
+};
 
 use super::{
     names,
@@ -67,9 +69,31 @@ impl Injector for HeaderInjector<'_> {
     }
 }
 
-/// Puts a context into headers, in the form that the global propagator has.
+/// Puts a context into headers, in the form that the global propagator has; in W3C's where the
+/// application has set none.
 pub(super) fn inject(context: &Context, headers: &mut HeaderMap) {
     global::get_text_map_propagator(|propagator| {
-        propagator.inject_context(context, &mut HeaderInjector(headers));
+        let mut injector = HeaderInjector(headers);
+        match propagator.fields().next() {
+            Some(_) => propagator.inject_context(context, &mut injector),
+            // The API's own, which does nothing.
+            None => inject_w3c(context, &mut injector),
+        }
     });
+}
+
+/// W3C Trace Context, level 1: the SDK has it as a propagator, and the API has none.
+fn inject_w3c(context: &Context, injector: &mut HeaderInjector<'_>) {
+    let span = context.span();
+    let span = span.span_context();
+    if !span.is_valid() {
+        return;
+    }
+    let flags = span.trace_flags() & TraceFlags::SAMPLED;
+    let (trace, id) = (span.trace_id(), span.span_id());
+    injector.set("traceparent", format!("00-{trace}-{id}-{flags:02x}"));
+    let state = span.trace_state().header();
+    if !state.is_empty() {
+        injector.set("tracestate", state);
+    }
 }
