@@ -36,7 +36,7 @@ use tonic_hedge::{BreakerPolicy, Hedge, HedgedChannel};
 use args::Args;
 use queue::Queue;
 use replica::Replica;
-use script::{Arrival, Script, probe};
+use script::{Arrival, Script, probe, service};
 use traffic::{Seen, exponential, offer, schedule};
 
 const REPLICAS: usize = 3;
@@ -241,7 +241,7 @@ impl Side {
                 upstream: Arc::clone(&upstream),
                 tips: tips as u64,
             };
-            replicas.push(Replica::start(served).await?);
+            replicas.push(Replica::start(service(served)).await?);
         }
         let mut channel = HedgedChannel::builder()
             .endpoints(replicas.iter().map(Replica::uri))

@@ -16,7 +16,7 @@ use tonic::Status;
 use crate::{
     queue::Queue,
     replica::Replica,
-    script::{Arrival, Script},
+    script::{Arrival, Script, service},
 };
 
 /// Calls per second, in all phases.
@@ -97,7 +97,7 @@ impl Fleet {
                 phase: Arc::clone(&phase),
                 queue: Queue::new(SLOTS, WAITING),
             };
-            replicas.push(Replica::start(suffering).await?);
+            replicas.push(Replica::start(service(suffering)).await?);
         }
         Ok(Self { replicas, phase })
     }

@@ -1,12 +1,15 @@
 //! A replica: a real tonic server on a loopback port.
 
-use std::{io, net::SocketAddr};
+use std::{convert::Infallible, io, net::SocketAddr};
 
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::Server;
-
-use crate::script::{Script, service};
+use tonic::{
+    body::Body,
+    codegen::{Service, http},
+    server::NamedService,
+    transport::Server,
+};
 
 /// A running replica. Dropped, it is killed with its connections.
 pub(crate) struct Replica {
@@ -15,13 +18,22 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Starts one.
-    pub(crate) async fn start(script: impl Script) -> io::Result<Self> {
+    /// Starts one that serves this, for example a script's `service`.
+    pub(crate) async fn start<S>(service: S) -> io::Result<Self>
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let addr = listener.local_addr()?;
         let server = tokio::spawn(async move {
             let incoming = TcpListenerStream::new(listener);
-            let serving = Server::builder().add_service(service(script));
+            let serving = Server::builder().add_service(service);
             if let Err(error) = serving.serve_with_incoming(incoming).await {
                 eprintln!("replica {addr}: {error}");
             }
