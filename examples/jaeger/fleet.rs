@@ -1,10 +1,10 @@
 //! Three instrumented replicas, slow or failing as the scene of a call wants it.
 
-use std::{error::Error, future::pending, time::Duration};
+use std::{error::Error, future::pending, sync::Arc, time::Duration};
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
-use tokio::time::sleep;
+use tokio::{sync::Notify, time::sleep};
 use tonic::Status;
 
 use crate::{
@@ -17,6 +17,9 @@ use crate::{
 
 /// Each is a service of its own in the trace.
 const NAMES: [&str; 3] = ["replica-1", "replica-2", "replica-3"];
+
+/// Slower than any threshold here.
+const SLOW: Duration = Duration::from_millis(250);
 
 pub(crate) struct Fleet {
     replicas: Vec<Replica>,
@@ -32,13 +35,17 @@ impl Fleet {
             providers: Vec::new(),
             busy: Busy::new(),
         };
+        let hedge_arrived = Arc::new(Notify::new());
         for name in NAMES {
             let provider = SdkTracerProvider::builder()
                 .with_resource(Resource::builder().with_service_name(name).build())
                 .with_batch_exporter(otlp::exporter(endpoint).await?)
                 .build();
             let tracer = provider.tracer("replica");
-            let traced = Traced::new(service(Scripted), tracer, fleet.busy.clone());
+            let scripted = Scripted {
+                hedge_arrived: Arc::clone(&hedge_arrived),
+            };
+            let traced = Traced::new(service(scripted), tracer, fleet.busy.clone());
             fleet.replicas.push(Replica::start(traced).await?);
             fleet.providers.push(provider);
         }
@@ -60,26 +67,30 @@ impl Fleet {
 }
 
 /// Does what the scene wants, whichever replica it is.
-struct Scripted;
+struct Scripted {
+    hedge_arrived: Arc<Notify>,
+}
 
 impl Script for Scripted {
     async fn answer(&self, arrival: Arrival) -> Result<(), Status> {
         let original = arrival.before == 0;
+        let usual = Duration::from_millis(arrival.draws().u64(5..20));
         match Scene::of_call(arrival.call) {
             Scene::HedgeWins if original => pending().await,
-            // Long enough for a hedge to be well under way.
-            Scene::OriginalWins if original => sleep(Duration::from_millis(120)).await,
-            Scene::OriginalWins => pending().await,
-            Scene::NotIdempotent | Scene::Sheddable | Scene::NoBudget => {
-                sleep(Duration::from_millis(80)).await;
+            Scene::OriginalWins if original => self.hedge_arrived.notified().await,
+            Scene::OriginalWins => {
+                self.hedge_arrived.notify_one();
+                pending().await
             }
+            Scene::NotIdempotent | Scene::Sheddable | Scene::NoBudget => sleep(SLOW).await,
             Scene::Retried if original => return Err(Status::unavailable("restarting")),
             Scene::Failed => {
-                sleep(Duration::from_millis(5)).await;
+                sleep(usual).await;
                 return Err(Status::unavailable("restarting"));
             }
-            _ => sleep(Duration::from_millis(arrival.draws().u64(5..20))).await,
+            _ => {}
         }
+        sleep(usual).await;
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ import sys
 import threading
 
 import grpc
+import tracing
 from hedge.testing.v1 import probe_pb2, probe_pb2_grpc
 
 # Each held call keeps a thread; a case holds a handful.
@@ -81,7 +82,10 @@ class Probe(probe_pb2_grpc.ProbeServicer):
 
 
 def main():
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=THREADS))
+    server = grpc.server(
+        concurrent.futures.ThreadPoolExecutor(max_workers=THREADS),
+        interceptors=tracing.interceptors(),
+    )
     probe_pb2_grpc.add_ProbeServicer_to_server(Probe(sys.argv[1]), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

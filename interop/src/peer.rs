@@ -1,6 +1,6 @@
 //! One server of a peer: a child process that says on its output what it sees.
 
-use std::{error::Error, path::Path, process::Stdio, sync::Arc, time::Duration};
+use std::{error::Error, process::Stdio, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -17,15 +17,18 @@ const START: Duration = Duration::from_secs(60);
 const EVENT: Duration = Duration::from_secs(20);
 
 /// One server. It stops when it is dropped: its standard input closes, and it is killed.
-pub(crate) struct Peer {
-    pub(crate) name: &'static str,
-    pub(crate) port: u16,
+#[derive(Debug)]
+pub struct Peer {
+    /// What it calls itself in its replies.
+    pub name: &'static str,
+    /// Where it listens, on 127.0.0.1.
+    pub port: u16,
     seen: Arc<Seen>,
     _input: ChildStdin,
     _child: Child,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Seen {
     events: Mutex<Vec<Event>>,
     changed: Notify,
@@ -33,28 +36,32 @@ struct Seen {
 
 /// What a server saw of one call.
 #[derive(Clone, Debug)]
-pub(crate) struct Event {
+pub struct Event {
     /// `arrived`, `finished` or `cancelled`.
-    pub(crate) kind: String,
+    pub kind: String,
     /// The request's id.
-    pub(crate) id: String,
+    pub id: String,
     /// `grpc-previous-rpc-attempts`; `None` without the header. Of an arrival, as all below.
-    pub(crate) previous_attempts: Option<u64>,
+    pub previous_attempts: Option<u64>,
     /// What was left of the deadline.
-    pub(crate) timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
 }
 
 impl Peer {
-    pub(crate) async fn start(
+    /// Starts one by `command`, with these variables in its environment.
+    ///
+    /// # Errors
+    /// It did not say in time where it listens.
+    pub async fn start(
         name: &'static str,
         command: &[String],
-        descriptors: &Path,
+        environment: &[(&str, &str)],
     ) -> Result<Self, Box<dyn Error>> {
         let (program, arguments) = command.split_first().ok_or("no command")?;
         let mut child = Command::new(program)
             .args(arguments)
             .arg(name)
-            .env("INTEROP_DESCRIPTORS", descriptors)
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -77,14 +84,17 @@ impl Peer {
     }
 
     /// What it saw of the call `id` so far.
-    pub(crate) fn events(&self, kind: &str, id: &str) -> Vec<Event> {
+    pub fn events(&self, kind: &str, id: &str) -> Vec<Event> {
         let events = self.seen.events.lock();
         let of_call = events.iter().filter(|e| e.kind == kind && e.id == id);
         of_call.cloned().collect()
     }
 
     /// Waits until it has seen `kind` of the call `id`.
-    pub(crate) async fn event(&self, kind: &str, id: &str) -> Result<Event, Box<dyn Error>> {
+    ///
+    /// # Errors
+    /// It did not in time.
+    pub async fn event(&self, kind: &str, id: &str) -> Result<Event, Box<dyn Error>> {
         let wait = async {
             loop {
                 let changed = self.seen.changed.notified();

@@ -12,15 +12,11 @@ use tonic_hedge::{
     AttemptKind, AttemptOutcome, Builder, CallLog, EndpointState, Hedge, HedgedChannel, ResponseExt,
 };
 
-use crate::peer::Peer;
-
-mod probe {
-    #![allow(missing_docs, unreachable_pub)]
-    tonic::include_proto!("hedge.testing.v1");
-}
-
-pub(crate) use probe::FILE_DESCRIPTOR_SET as DESCRIPTORS;
-use probe::{ProbeReply, ProbeRequest, probe_client::ProbeClient};
+use interop::{
+    Outcome, ensure,
+    peer::Peer,
+    probe::{self, ProbeReply, ProbeRequest, probe_client::ProbeClient},
+};
 
 /// All cases, in the order in which they run.
 pub(crate) const CASES: &[&str] = &[
@@ -42,16 +38,6 @@ const NEVER_MS: u32 = 600_000;
 
 /// When a hedge is due. Short, since nothing fails if an answer takes longer on a busy machine.
 const DELAY: Duration = Duration::from_millis(20);
-
-type Outcome = Result<(), Box<dyn Error>>;
-
-macro_rules! ensure {
-    ($holds:expr, $($observed:tt)+) => {
-        if !$holds {
-            return Err(format!("{} is false: {}", stringify!($holds), format_args!($($observed)+)).into());
-        }
-    };
-}
 
 /// Two servers of one peer.
 pub(crate) struct Replicas {
@@ -325,7 +311,9 @@ impl Replicas {
         command: &[String],
         descriptors: &Path,
     ) -> Result<Self, Box<dyn Error>> {
-        let start = |name| Peer::start(name, command, descriptors);
+        let descriptors = descriptors.to_str().ok_or("not a path of text")?;
+        let environment = [("INTEROP_DESCRIPTORS", descriptors)];
+        let start = |name| Peer::start(name, command, &environment);
         let (a, b) = tokio::try_join!(start("a"), start("b"))?;
         Ok(Self { a, b })
     }
@@ -348,7 +336,7 @@ impl Replicas {
         let uris = [&self.a, &self.b].map(|peer| format!("http://127.0.0.1:{}", peer.port));
         HedgedChannel::builder()
             .endpoints(uris)
-            .descriptors(DESCRIPTORS)
+            .descriptors(probe::FILE_DESCRIPTOR_SET)
             .hedge(hedge)
     }
 

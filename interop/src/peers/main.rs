@@ -1,15 +1,15 @@
 //! Drives a `HedgedChannel` against two servers of another gRPC implementation.
 //!
-//! `interop PEER CASE COMMAND...`: `COMMAND` starts one server of the peer, `CASE` is the name of
-//! a case or `all`. `interop/run` prepares the peer and calls this; `README.md` says what a
-//! peer's server has to do.
+//! `interop-peers PEER CASE COMMAND...`: `COMMAND` starts one server of the peer, `CASE` is the
+//! name of a case or `all`. `interop/run` prepares the peer and calls this; `README.md` says what
+//! a peer's server has to do.
 
 mod cases;
-mod peer;
 
-use std::{error::Error, io, process::ExitCode, time::Duration};
+use std::{error::Error, process::ExitCode, time::Duration};
 
 use cases::{CASES, Replicas};
+use interop::{Report, probe};
 
 /// A case that hangs has failed; all of them together take seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(peer), Some(wanted)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: interop PEER CASE|all COMMAND...".into());
+        return Err("usage: interop-peers PEER CASE|all COMMAND...".into());
     };
     let command: Vec<String> = arguments.collect();
     let chosen: Vec<&str> = CASES
@@ -32,9 +32,9 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
 
     // For peers that read a descriptor set instead of generating code.
     let descriptors = std::env::temp_dir().join(format!("interop-{}.binpb", std::process::id()));
-    std::fs::write(&descriptors, cases::DESCRIPTORS)?;
+    std::fs::write(&descriptors, probe::FILE_DESCRIPTOR_SET)?;
 
-    let mut failed = 0;
+    let mut report = Report::new(&peer);
     for case in &chosen {
         // Servers of its own for each case, so that none sees what another left behind.
         let outcome = match Replicas::start(&command, &descriptors).await {
@@ -43,19 +43,8 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
                 .unwrap_or_else(|_| Err(format!("no end after {PATIENCE:?}").into())),
             Err(error) => Err(error),
         };
-        match outcome {
-            Ok(()) => println!("{peer:<8} {case:<22} ok"),
-            Err(error) => {
-                failed += 1;
-                println!("{peer:<8} {case:<22} FAILED: {error}");
-            }
-        }
+        report.add(case, outcome);
     }
     std::fs::remove_file(&descriptors)?;
-    println!("{} passed, {failed} failed", chosen.len() - failed);
-    io::Write::flush(&mut io::stdout())?;
-    Ok(match failed {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    })
+    Ok(report.close()?)
 }

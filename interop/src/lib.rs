@@ -1,0 +1,22 @@
+//! What the programs that drive a `HedgedChannel` against real things share.
+
+pub mod peer;
+mod report;
+
+pub use report::{Outcome, Report};
+
+/// The generated code of `proto/hedge/testing/v1/probe.proto`.
+#[allow(missing_docs)]
+pub mod probe {
+    tonic::include_proto!("hedge.testing.v1");
+}
+
+/// Returns an error that names the condition, unless it holds.
+#[macro_export]
+macro_rules! ensure {
+    ($holds:expr, $($observed:tt)+) => {
+        if !$holds {
+            return Err(format!("{} is false: {}", stringify!($holds), format_args!($($observed)+)).into());
+        }
+    };
+}
