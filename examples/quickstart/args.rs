@@ -4,10 +4,12 @@
 pub(crate) const HELP: &str = "\
 The same slow service through tonic's Channel, and through a HedgedChannel.
 
-Usage: cargo run --release --example quickstart -- [--json]
+Usage: cargo run --release --example quickstart -- [--json] [--otlp URL]
 
-  --json   print one JSON object instead of a table
-  --help   print this
+  --json       print one JSON object instead of a table
+  --otlp URL   also send the hedged side's spans to the OTLP collector (gRPC) at this address, as
+               the service quickstart
+  --help       print this
 
 JSON: {\"plain\": {...}, \"hedged\": {...}}. In both: p50_ms, p95_ms, p99_ms, p999_ms, calls,
 upstream_calls (calls that reached a replica), cancelled_upstream (those of them that were
@@ -20,7 +22,14 @@ detached (losers that were run out, to spare their connection a reset).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Args {
     Help,
-    Run(Output),
+    Run(Options),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) output: Output,
+    /// The collector's address.
+    pub(crate) otlp: Option<String>,
 }
 
 /// How the result is printed.
@@ -30,15 +39,20 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Reads the arguments; an error is the first unknown one.
+/// Reads the arguments; an error says what is wrong.
 pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Args, String> {
-    let mut output = Output::Text;
-    for arg in args {
+    let mut options = Options {
+        output: Output::Text,
+        otlp: None,
+    };
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--json" => output = Output::Json,
+            "--json" => options.output = Output::Json,
+            "--otlp" => options.otlp = Some(args.next().ok_or("--otlp wants a URL")?),
             "--help" | "-h" => return Ok(Args::Help),
-            _ => return Err(arg),
+            _ => return Err(format!("unknown argument: {arg}")),
         }
     }
-    Ok(Args::Run(output))
+    Ok(Args::Run(options))
 }

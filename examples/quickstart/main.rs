@@ -10,16 +10,21 @@
 mod args;
 mod explain;
 mod load;
+#[path = "../support/otlp.rs"]
+mod otlp;
 mod replica;
 mod report;
 
 use std::{error::Error, process::ExitCode};
 
-use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
+use opentelemetry_sdk::{
+    Resource,
+    trace::{InMemorySpanExporter, SdkTracerProvider},
+};
 use tonic::transport::{Channel, Endpoint};
 use tonic_hedge::{Hedge, HedgedChannel};
 
-use args::{Args, Output};
+use args::{Args, Options, Output};
 use load::Run;
 use replica::{Replica, probe};
 use report::Side;
@@ -32,18 +37,18 @@ const AT_ONCE: usize = 32;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let output = match args::parse(std::env::args().skip(1)) {
-        Ok(Args::Run(output)) => output,
+    let options = match args::parse(std::env::args().skip(1)) {
+        Ok(Args::Run(options)) => options,
         Ok(Args::Help) => {
             print!("{}", args::HELP);
             return ExitCode::SUCCESS;
         }
-        Err(unknown) => {
-            eprintln!("unknown argument: {unknown}\n\n{}", args::HELP);
+        Err(wrong) => {
+            eprintln!("{wrong}\n\n{}", args::HELP);
             return ExitCode::from(2);
         }
     };
-    match run(output).await {
+    match run(options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -52,24 +57,28 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(output: Output) -> Result<(), Box<dyn Error>> {
+async fn run(options: Options) -> Result<(), Box<dyn Error>> {
+    // Any OpenTelemetry SDK would do. This one keeps the spans, to show one below.
+    let spans = InMemorySpanExporter::default();
+    let mut provider = SdkTracerProvider::builder().with_simple_exporter(spans.clone());
+    if let Some(collector) = &options.otlp {
+        provider = provider
+            .with_resource(Resource::builder().with_service_name("quickstart").build())
+            .with_batch_exporter(otlp::exporter(collector).await?);
+    }
+    let provider = provider.build();
     let replicas = Replica::start_three().await?;
 
     let run = Run::new("plain", CALLS, AT_ONCE);
     let plain = run.drive(plain(&replicas)?).await;
     let plain = Side::new(plain, replica::take_counts(&replicas).await);
 
-    // Any OpenTelemetry SDK would do. This one keeps the spans, to show one below.
-    let spans = InMemorySpanExporter::default();
-    let provider = SdkTracerProvider::builder()
-        .with_simple_exporter(spans.clone())
-        .build();
     let channel = hedged(&replicas, &provider)?;
     let run = Run::new("hedged", CALLS, AT_ONCE);
     let hedged = run.drive(channel.clone()).await;
     let hedged = Side::new(hedged, replica::take_counts(&replicas).await);
 
-    match output {
+    match options.output {
         Output::Json => println!("{}", report::json(&plain, &hedged, &channel.measured())),
         Output::Text => {
             print!("{}", report::table(&plain, &hedged));
@@ -77,6 +86,9 @@ async fn run(output: Output) -> Result<(), Box<dyn Error>> {
             spans.reset();
             print!("{}", explain::held_back_call(channel, &spans).await?);
         }
+    }
+    if options.otlp.is_some() {
+        otlp::flush(&provider).await?;
     }
     Ok(())
 }

@@ -33,11 +33,11 @@ impl Report {
         match outcome {
             Ok(()) => {
                 self.passed += 1;
-                println!("{about:<8} {check:<22} ok");
+                println!("{about:<8} {check:<40} ok");
             }
             Err(error) => {
                 self.failed += 1;
-                println!("{about:<8} {check:<22} FAILED: {error}");
+                println!("{about:<8} {check:<40} FAILED: {error}");
             }
         }
     }

@@ -31,7 +31,10 @@ pub(crate) fn parentage(trace: &Trace, attempts: usize) -> Outcome {
         let name = attempt.name.replacen("Attempt.", "Sent.", 1);
         ensure!(name == call.name, "{name}");
         ensure!(attempt.tag("hedge.attempt.number") == number, "{attempt:?}");
-        ensure!(attempt.tag("previous-rpc-attempts") == number, "{attempt:?}");
+        ensure!(
+            attempt.tag("previous-rpc-attempts") == number,
+            "{attempt:?}"
+        );
         ensure!(call.start <= attempt.start, "{attempt:?}");
     }
     Ok(())
@@ -60,7 +63,10 @@ pub(crate) fn endpoints(trace: &Trace) -> Outcome {
         ensure!(address == "127.0.0.1", "{attempt:?}");
         ensure!(port.is_u64(), "{attempt:?}");
         let endpoint = format!("127.0.0.1:{port}");
-        ensure!(attempt.tag("hedge.attempt.endpoint") == &endpoint, "{attempt:?}");
+        ensure!(
+            attempt.tag("hedge.attempt.endpoint") == &endpoint,
+            "{attempt:?}"
+        );
         ensure!(!ports.contains(port), "{attempt:?}");
         ports.push(port.clone());
     }
@@ -74,7 +80,10 @@ pub(crate) fn outcomes(trace: &Trace, expected: &[(&str, &str, Option<&str>)]) -
     ensure!(attempts.len() == expected.len(), "{}", attempts.len());
     for (attempt, (kind, outcome, code)) in attempts.into_iter().zip(expected) {
         ensure!(attempt.tag("hedge.attempt.kind") == *kind, "{attempt:?}");
-        ensure!(attempt.tag("hedge.attempt.outcome") == *outcome, "{attempt:?}");
+        ensure!(
+            attempt.tag("hedge.attempt.outcome") == *outcome,
+            "{attempt:?}"
+        );
         ensure!(attempt.tag("transparent-retry") == false, "{attempt:?}");
         ends_as(attempt, *code)?;
     }
@@ -96,7 +105,10 @@ pub(crate) fn gates(trace: &Trace, shut: Option<&str>) -> Outcome {
     for (index, (event, name)) in events.into_iter().zip(GATES).enumerate() {
         ensure!(event.field("hedge.gate.number") == index + 1, "{event:?}");
         ensure!(event.field("hedge.gate.name") == name, "{event:?}");
-        ensure!(event.field("hedge.gate.holds") == (shut != Some(name)), "{event:?}");
+        ensure!(
+            event.field("hedge.gate.holds") == (shut != Some(name)),
+            "{event:?}"
+        );
         ensure!(!event.field("hedge.gate.observed").is_null(), "{event:?}");
         ensure!(!event.field("hedge.gate.limit").is_null(), "{event:?}");
     }
@@ -105,7 +117,11 @@ pub(crate) fn gates(trace: &Trace, shut: Option<&str>) -> Outcome {
 
 /// The hedge events other than the gates and the holds, in order: each with the number of its
 /// attempt or its reason, and the threshold in milliseconds, if there was one.
-pub(crate) fn hedge_events(trace: &Trace, expected: &[(&str, Value)], threshold: Option<f64>) -> Outcome {
+pub(crate) fn hedge_events(
+    trace: &Trace,
+    expected: &[(&str, Value)],
+    threshold: Option<f64>,
+) -> Outcome {
     let call = trace.call()?;
     let events: Vec<_> = call
         .events
@@ -136,10 +152,16 @@ pub(crate) fn servers(trace: &Trace, service: impl Fn(u64) -> String) -> Outcome
         ensure!(under.len() == 1, "{under:?} under {attempt:?}");
         ensure!(under[0].tag("span.kind") == "server", "{under:?}");
         let port = attempt.tag("server.port").as_u64().ok_or("no port")?;
-        ensure!(under[0].service == service(port), "{under:?} under {attempt:?}");
+        ensure!(
+            under[0].service == service(port),
+            "{under:?} under {attempt:?}"
+        );
         count += 1;
     }
-    let servers = trace.spans.iter().filter(|s| s.tag("span.kind") == "server");
+    let servers = trace
+        .spans
+        .iter()
+        .filter(|s| s.tag("span.kind") == "server");
     let servers = servers.count();
     ensure!(servers == count, "{servers} servers of {count} attempts");
     Ok(())
@@ -149,7 +171,10 @@ fn ends_as(span: &Span, code: Option<&str>) -> Outcome {
     let expected = code.map_or(Value::Null, Value::from);
     ensure!(span.tag("rpc.system.name") == "grpc", "{span:?}");
     ensure!(span.tag("rpc.method").is_string(), "{span:?}");
-    ensure!(span.tag("rpc.response.status_code") == &expected, "{span:?}");
+    ensure!(
+        span.tag("rpc.response.status_code") == &expected,
+        "{span:?}"
+    );
     match code {
         None | Some("OK") => {
             ensure!(!span.is_error(), "{span:?}");
@@ -159,7 +184,10 @@ fn ends_as(span: &Span, code: Option<&str>) -> Outcome {
             ensure!(span.tag("error") == true, "{span:?}");
             ensure!(span.tag("otel.status_code") == "ERROR", "{span:?}");
             ensure!(span.tag("error.type") == &expected, "{span:?}");
-            ensure!(span.tag("otel.status_description") == &json!(code), "{span:?}");
+            ensure!(
+                span.tag("otel.status_description") == &json!(code),
+                "{span:?}"
+            );
         }
     }
     Ok(())

@@ -1,13 +1,6 @@
 //! A Jaeger of our own: started on free ports, asked by its query API.
 
-use std::{
-    error::Error,
-    fs::File,
-    net::TcpListener,
-    path::Path,
-    process::Stdio,
-    time::Duration,
-};
+use std::{error::Error, fs::File, net::TcpListener, path::Path, process::Stdio, time::Duration};
 
 use bytes::Bytes;
 use http::Uri;

@@ -10,6 +10,7 @@ mod programs;
 #[path = "../../../examples/support/replica.rs"]
 mod replica;
 mod scenes;
+#[allow(dead_code, reason = "no script here draws a latency")]
 #[path = "../../../examples/support/script.rs"]
 mod script;
 mod stage;
@@ -32,7 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let wanted = env::args().nth(1).ok_or("usage: interop-jaeger SCENE|all")?;
+    let wanted = env::args()
+        .nth(1)
+        .ok_or("usage: interop-jaeger SCENE|all")?;
     let chosen: Vec<&str> = SCENES
         .iter()
         .copied()

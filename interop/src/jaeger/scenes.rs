@@ -9,8 +9,7 @@ use tonic::{Code, Request, Response, Status};
 use tonic_hedge::{BudgetPolicy, Criticality, Hedge, RequestExt as _, ResponseExt as _};
 
 use crate::{
-    checks,
-    programs,
+    checks, programs,
     script::probe::{ProbeReply, ProbeRequest},
     stage::{CALL, Stage, connected},
     trace::Trace,
@@ -72,7 +71,10 @@ async fn hedge_wins(stage: &Stage) -> Played {
     response?;
     let trace = stage.trace(&id, 6).await?;
     let mut checks = hedged(&trace);
-    checks.push(("server spans", checks::servers(&trace, |port| fleet.service(port))));
+    checks.push((
+        "server spans",
+        checks::servers(&trace, |port| fleet.service(port)),
+    ));
     Ok(checks)
 }
 
@@ -105,10 +107,16 @@ async fn original_wins(stage: &Stage) -> Played {
         ("parentage", checks::parentage(&trace, 2)),
         ("overlap", checks::overlap(&trace)),
         ("seven gates", checks::gates(&trace, None)),
-        ("hedge events", checks::hedge_events(&trace, &events, Some(DELAY_MS))),
+        (
+            "hedge events",
+            checks::hedge_events(&trace, &events, Some(DELAY_MS)),
+        ),
         ("discarded, no error", checks::outcomes(&trace, &outcomes)),
         ("the call is OK", checks::call_ends_as(&trace, "OK")),
-        ("server spans", checks::servers(&trace, |port| fleet.service(port))),
+        (
+            "server spans",
+            checks::servers(&trace, |port| fleet.service(port)),
+        ),
     ])
 }
 
@@ -167,7 +175,10 @@ async fn retried(stage: &Stage) -> Played {
         ("one after the other", checks::one_after_the_other(&trace)),
         ("failed, then OK", checks::outcomes(&trace, &outcomes)),
         ("the call is OK", checks::call_ends_as(&trace, "OK")),
-        ("server spans", checks::servers(&trace, |port| fleet.service(port))),
+        (
+            "server spans",
+            checks::servers(&trace, |port| fleet.service(port)),
+        ),
     ])
 }
 
@@ -199,9 +210,18 @@ async fn failed(stage: &Stage) -> Played {
     Ok(vec![
         ("parentage", checks::parentage(&trace, 2)),
         ("every attempt failed", checks::outcomes(&trace, &outcomes)),
-        ("so did the call", checks::call_ends_as(&trace, "UNAVAILABLE")),
-        ("NOT_FOUND: the attempt", checks::outcomes(&answered, &answer)),
-        ("NOT_FOUND: the call", checks::call_ends_as(&answered, "NOT_FOUND")),
+        (
+            "so did the call",
+            checks::call_ends_as(&trace, "UNAVAILABLE"),
+        ),
+        (
+            "NOT_FOUND: the attempt",
+            checks::outcomes(&answered, &answer),
+        ),
+        (
+            "NOT_FOUND: the call",
+            checks::call_ends_as(&answered, "NOT_FOUND"),
+        ),
     ])
 }
 
@@ -261,7 +281,10 @@ fn hedged(trace: &Trace) -> Checks {
         ("overlap", checks::overlap(trace)),
         ("endpoints", checks::endpoints(trace)),
         ("seven gates", checks::gates(trace, None)),
-        ("hedge events", checks::hedge_events(trace, &events, Some(DELAY_MS))),
+        (
+            "hedge events",
+            checks::hedge_events(trace, &events, Some(DELAY_MS)),
+        ),
         ("discarded, no error", checks::outcomes(trace, &outcomes)),
         ("the call is OK", checks::call_ends_as(trace, "OK")),
     ]
@@ -274,13 +297,20 @@ fn held_back(trace: &Trace, gate: &'static str, threshold: Option<f64>) -> Check
     vec![
         ("parentage", checks::parentage(trace, 1)),
         ("the gate is shut", checks::gates(trace, Some(gate))),
-        ("suppressed", checks::hedge_events(trace, &events, threshold)),
+        (
+            "suppressed",
+            checks::hedge_events(trace, &events, threshold),
+        ),
         ("one attempt", checks::outcomes(trace, &outcomes)),
     ]
 }
 
 fn from_python(trace: &Trace) -> Outcome {
-    for server in trace.spans.iter().filter(|s| s.tag("span.kind") == "server") {
+    for server in trace
+        .spans
+        .iter()
+        .filter(|s| s.tag("span.kind") == "server")
+    {
         let language = server.resource("telemetry.sdk.language");
         ensure!(language == "python", "{server:?}");
     }

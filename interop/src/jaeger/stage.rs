@@ -110,7 +110,9 @@ impl Fleet {
     /// The service whose replica listens there.
     pub(crate) fn service(&self, port: u64) -> String {
         let ours = self.uris();
-        let at = ours.iter().position(|uri| uri.ends_with(&format!(":{port}")));
+        let at = ours
+            .iter()
+            .position(|uri| uri.ends_with(&format!(":{port}")));
         at.map_or_else(String::new, |at| REPLICAS[at].to_owned())
     }
 }
@@ -129,7 +131,12 @@ pub(crate) async fn connected(
         if ready(&channel) {
             return Ok(client);
         }
-        client.put(ProbeRequest { id: WARM_UP.to_string(), ..ProbeRequest::default() }).await?;
+        client
+            .put(ProbeRequest {
+                id: WARM_UP.to_string(),
+                ..ProbeRequest::default()
+            })
+            .await?;
     }
 }
 
