@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! interop/run jaeger                              # once: builds a Jaeger
-//! interop/jaeger/start                            # runs it: http://127.0.0.1:16686/api/traces/ID
+//! interop/jaeger/start                            # in a terminal of its own
 //! cargo run --release --example jaeger
+//! curl http://127.0.0.1:16686/api/traces/ID
 //! ```
 
 mod args;
