@@ -76,7 +76,9 @@ impl Scene {
     pub(crate) fn look_for(self) -> &'static str {
         match self {
             Self::Usual => {
-                "Forty fast calls: one attempt each, no events. What the threshold is learned from."
+                "Forty calls, one after the other. The first twenty say why they would not be \
+                 hedged: gate 5, samples. From then on there is a threshold, and a call within it \
+                 is one attempt and no events."
             }
             Self::HedgeWins => {
                 "Two attempts that overlap, on two replicas, each with its replica's span under it. \
