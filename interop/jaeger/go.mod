@@ -1,6 +1,6 @@
-module tonic-hedge.dev/interop/jaeger
+module interop/jaeger
 
-go 1.26.8
+go 1.26.0
 
 tool github.com/jaegertracing/jaeger/cmd/jaeger
 
