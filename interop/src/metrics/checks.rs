@@ -358,6 +358,16 @@ impl Scraped<'_> {
         Ok(())
     }
 
+    /// A query finds at least one number.
+    pub(crate) async fn finds(&self, query: &str) -> Outcome {
+        let found = self.prometheus.instant(query, self.time.1).await?;
+        ensure!(
+            found.iter().any(|(_, value)| !value.is_nan()),
+            "{found:?} of {query}"
+        );
+        Ok(())
+    }
+
     async fn last(&self, query: &str) -> Result<f64, Box<dyn std::error::Error>> {
         self.prometheus.number(query, self.time.1).await
     }

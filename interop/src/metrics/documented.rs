@@ -1,8 +1,16 @@
-//! The table of metrics in `docs/observability.md`, and what Prometheus is to call them.
+//! `docs/observability.md`: its table of metrics, what Prometheus is to call them, and its queries.
 
 use std::{collections::BTreeSet, error::Error, fs};
 
 const DOCUMENT: &str = "docs/observability.md";
+
+/// The queries that the document answers its questions with.
+pub(crate) fn queries() -> Result<Vec<String>, Box<dyn Error>> {
+    let text = fs::read_to_string(DOCUMENT)?;
+    let blocks = text.split("```promql\n").skip(1);
+    let blocks = blocks.filter_map(|rest| rest.split("```").next());
+    Ok(blocks.flat_map(str::lines).map(str::to_owned).collect())
+}
 
 /// One row.
 #[derive(Debug)]

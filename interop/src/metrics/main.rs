@@ -138,6 +138,12 @@ async fn run(folder: &Path) -> Result<Vec<(String, Outcome)>, Box<dyn Error>> {
     add("win-rate allowance", scraped.allowance().await);
     add("endpoints", scraped.endpoints().await);
     add("cardinality", scraped.cardinality().await);
+    for (number, query) in (1..).zip(documented::queries()?) {
+        add(
+            &format!("documented query {number}"),
+            scraped.finds(&query).await,
+        );
+    }
     checks.extend(dashboard::checks(&prometheus, (start, end)).await?);
     // Until here: a channel that is gone has no gauges.
     drop(channels);
