@@ -97,12 +97,19 @@ impl Circuit {
         }
     }
 
-    /// Records an outcome; the half-open breaker's probe takes it, if this is it.
-    pub(crate) fn record(&self, now: Duration, probe: Option<Probe>, failed: bool) {
+    /// Records an outcome of a call that was `admitted` then; the half-open breaker's probe takes
+    /// it, if this is it.
+    pub(crate) fn record(
+        &self,
+        admitted: Duration,
+        now: Duration,
+        probe: Option<Probe>,
+        failed: bool,
+    ) {
         self.changed(match probe {
             Some(probe) if failed => probe.failure(now),
             Some(probe) => probe.success(now),
-            None => self.breaker.record(now, failed),
+            None => self.breaker.record_of(admitted, now, failed),
         });
     }
 

@@ -37,6 +37,8 @@ pub struct CallLog(Arc<Inner>);
 pub struct AttemptLog {
     number: u32,
     kind: AttemptKind,
+    /// It is a hedge, or the replacement of one.
+    hedge: bool,
     endpoint: Arc<str>,
     start: Duration,
     duration: Duration,
@@ -157,11 +159,11 @@ impl CallLog {
             .any(|attempt| attempt.kind == AttemptKind::Hedge)
     }
 
-    /// Whether the call's result is a hedge's.
+    /// Whether the call's result is a hedge's, or that of a hedge's replacement.
     pub fn hedge_won(&self) -> bool {
-        self.attempts().iter().any(|attempt| {
-            attempt.kind == AttemptKind::Hedge && matches!(attempt.outcome, AttemptOutcome::Won(_))
-        })
+        self.attempts()
+            .iter()
+            .any(|attempt| attempt.hedge && matches!(attempt.outcome, AttemptOutcome::Won(_)))
     }
 }
 
@@ -289,14 +291,23 @@ impl<T> ResponseExt for Result<Response<T>, Status> {
 // === impl CallLogBuilder ===
 
 impl CallLogBuilder {
-    /// Logs what a call's caller does not see of it: an attempt that failed and was not the only
-    /// one at `info`, one that was given up for another's answer at `debug`.
+    /// Logs what a call's caller does not see of it: an attempt that failed at `info`, unless its
+    /// failure is the call's, and one that was given up for another's answer at `debug`.
     pub(crate) fn tell_losers(&self, method: &str) {
         let attempts = self.attempts.as_slice();
         if attempts.len() < 2 {
             return;
         }
+        let won = |attempt: &AttemptLog| matches!(attempt.outcome, AttemptOutcome::Won(_));
+        let failed = |attempt: &AttemptLog| matches!(attempt.outcome, AttemptOutcome::Failed(_));
+        let the_calls = match attempts.iter().any(won) {
+            true => None,
+            false => attempts.iter().rfind(|attempt| failed(attempt)),
+        };
         for attempt in attempts {
+            if the_calls.is_some_and(|the_calls| the_calls.number == attempt.number) {
+                continue;
+            }
             let AttemptLog {
                 number, endpoint, ..
             } = attempt;
@@ -316,21 +327,24 @@ impl CallLogBuilder {
     }
 
     /// Attempts so far.
-    pub(crate) fn len(&self) -> usize {
-        self.attempts.as_slice().len()
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.attempts.as_slice().len()).unwrap_or(u32::MAX)
     }
 
-    /// An attempt starts at `at`, counted from the start of the call.
+    /// An attempt starts at `at`, counted from the start of the call. `hedge` is also true of one
+    /// that replaces a hedge.
     pub(crate) fn launched(
         &mut self,
         number: u32,
         kind: AttemptKind,
+        hedge: bool,
         endpoint: Arc<str>,
         at: Duration,
     ) {
         self.attempts.push(AttemptLog {
             number,
             kind,
+            hedge,
             endpoint,
             start: at,
             duration: IN_FLIGHT,

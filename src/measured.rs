@@ -30,6 +30,8 @@ pub struct Measured {
     pub resets: u64,
     /// Abandoned attempts that were run out instead, to spare their connection a reset.
     pub detached: u64,
+    /// Events that [`Builder::on_event`](crate::Builder::on_event)'s observer did not keep up with.
+    pub events_lost: u64,
 }
 
 /// What was measured of one method.
@@ -45,7 +47,8 @@ pub struct MethodMeasured {
     pub samples: u64,
     /// Recent latency of originals at p50, p95 and p99; `None` without samples.
     pub latency: Option<[Duration; 3]>,
-    /// Calls.
+    /// Calls, but for those that were refused at once: by an open breaker, or with a deadline
+    /// that had passed.
     pub calls: u64,
     /// Attempts of all kinds: what was sent upstream.
     pub attempts: u64,
@@ -136,37 +139,16 @@ impl Measured {
     pub(crate) fn of(shared: &Shared) -> Self {
         let now = shared.now();
         let (resets, detached) = shared.counters().reading();
-        let mut methods: Vec<_> = shared
-            .methods()
-            .iter()
-            .filter_map(|method| MethodMeasured::of(method, now))
-            .collect();
-        methods.sort_by(|a, b| a.method.cmp(&b.method));
         Self {
-            methods,
+            methods: MethodMeasured::all(shared, now),
             budget: shared.budget().balance(now),
-            breakers: shared
-                .circuits()
-                .iter()
-                .map(|circuit| BreakerMeasured::of(circuit.name(), &circuit.reading(now)))
-                .collect(),
+            breakers: BreakerMeasured::all(shared, now),
             timer_lag: shared.lag().map(|lag| lag.reading(now)),
-            endpoints: shared
-                .endpoints()
-                .snapshot()
-                .iter()
-                .map(|endpoint| EndpointMeasured {
-                    name: Arc::clone(endpoint.name()),
-                    locality: endpoint.locality().cloned(),
-                    state: endpoint.state(),
-                    last_error: endpoint.last_error(),
-                    in_flight: endpoint.load().in_flight(),
-                    latency: endpoint.load().latency(now),
-                })
-                .collect(),
+            endpoints: EndpointMeasured::all(shared, now),
             opaque: shared.endpoints().is_opaque(),
             resets,
             detached,
+            events_lost: shared.telemetry().events_lost(),
         }
     }
 
@@ -177,6 +159,13 @@ impl Measured {
 }
 
 impl MethodMeasured {
+    pub(crate) fn all(shared: &Shared, now: Duration) -> Vec<Self> {
+        let methods = shared.methods().iter();
+        let mut all: Vec<_> = methods.filter_map(|method| Self::of(method, now)).collect();
+        all.sort_by(|a, b| a.method.cmp(&b.method));
+        all
+    }
+
     /// `None` for a method without calls.
     fn of(method: &Method, now: Duration) -> Option<Self> {
         let stats = method.stats().reading();
@@ -210,7 +199,28 @@ impl MethodMeasured {
     }
 }
 
+impl EndpointMeasured {
+    pub(crate) fn all(shared: &Shared, now: Duration) -> Vec<Self> {
+        let endpoints = shared.endpoints().snapshot();
+        let all = endpoints.iter().map(|endpoint| Self {
+            name: Arc::clone(endpoint.name()),
+            locality: endpoint.locality().cloned(),
+            state: endpoint.state(),
+            last_error: endpoint.last_error(),
+            in_flight: endpoint.load().in_flight(),
+            latency: endpoint.load().latency(now),
+        });
+        all.collect()
+    }
+}
+
 impl BreakerMeasured {
+    pub(crate) fn all(shared: &Shared, now: Duration) -> Vec<Self> {
+        let circuits = shared.circuits().iter();
+        let all = circuits.map(|circuit| Self::of(circuit.name(), &circuit.reading(now)));
+        all.collect()
+    }
+
     fn of(name: &str, reading: &BreakerReading) -> Self {
         Self {
             name: name.to_owned(),
@@ -252,6 +262,7 @@ mod tests {
             opaque: false,
             resets: 2,
             detached: 0,
+            events_lost: 0,
         };
         let json = serde_json::to_value(&measured).unwrap();
         assert_eq!(json["breakers"][0]["state"], "half_open");

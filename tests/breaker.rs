@@ -15,6 +15,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status};
 use tonic_hedge::{
     BreakerMeasured, BreakerPolicy, BreakerScope, BreakerState, Hedge, HedgedChannel, ResponseExt,
+    Retry,
 };
 
 fn ms(millis: u64) -> Duration {
@@ -23,6 +24,10 @@ fn ms(millis: u64) -> Duration {
 
 fn breaker(channel: &HedgedChannel) -> BreakerMeasured {
     channel.measured().breakers.remove(0)
+}
+
+fn sent(replicas: &[InMemory]) -> usize {
+    replicas.iter().map(|it| it.seen.calls()).sum()
 }
 
 /// Five failures in a row.
@@ -228,6 +233,33 @@ async fn a_probe_is_not_retried() {
     let status = client.get(asked(0, Code::Unavailable)).await.unwrap_err();
     assert_eq!(status.call_log().unwrap().attempts().len(), 1);
     assert_eq!(breaker(&channel).state, BreakerState::Open);
+}
+
+/// BR2: a retry that was granted before the breaker opened is not sent when its backoff ends.
+#[tokio::test(start_paused = true)]
+async fn br2_no_retry_into_an_open_breaker() {
+    let replicas = [InMemory::start("a", uniform), InMemory::start("b", uniform)];
+    let hour = ms(3_600_000);
+    let backoff = Retry::default().base(hour).cap(hour);
+    let channel = builder(&replicas).retry(backoff).build().unwrap();
+    let mut client = ProbeClient::new(channel.clone());
+    let calls = [(); 4].map(|()| {
+        let mut client = client.clone();
+        tokio::spawn(async move { client.get(asked(0, Code::Unavailable)).await })
+    });
+    tokio::time::sleep(ms(5)).await;
+    assert_eq!(sent(&replicas), 4);
+    client.get(asked(0, Code::Internal)).await.unwrap_err();
+    assert_eq!(breaker(&channel).state, BreakerState::Open);
+    for call in calls {
+        let status = call.await.unwrap().unwrap_err();
+        assert_eq!(
+            (status.code(), status.message()),
+            (Code::Unavailable, "as asked")
+        );
+    }
+    assert_eq!(sent(&replicas), 5);
+    assert_eq!(channel.measured().budget, Some(11.0), "given back");
 }
 
 /// BR5: a probe's answer on purpose closes it; one that is dropped gives its place back.

@@ -314,6 +314,33 @@ async fn a_retry_that_is_refused_twice_has_cost_its_token() {
     assert_eq!(channel.measured().budget, Some(0.0));
 }
 
+/// A hedge that is refused is replaced, and what replaces it is a hedge to its call.
+#[tokio::test(start_paused = true)]
+async fn what_replaces_a_hedge_wins_as_a_hedge() {
+    let script: Told = Arc::new(Mutex::new([None].into()));
+    let stuck = InMemory::start("stuck", |_| std::future::pending());
+    let (changes, stream) = tokio::sync::mpsc::unbounded_channel();
+    changes.send(inserted(0, stuck.spec())).unwrap();
+    let channel = HedgedChannel::builder()
+        .discover(UnboundedReceiverStream::new(stream))
+        .descriptors(probe::FILE_DESCRIPTOR_SET)
+        .hedge(Hedge::after(ms(20)))
+        .build()
+        .unwrap();
+    let mut client = ProbeClient::new(channel.clone());
+    let call = tokio::spawn(async move { client.get(asked(0, Code::Ok)).await });
+    tokio::time::sleep(ms(10)).await;
+    for (key, name) in [(1, "b"), (2, "c")] {
+        let spec = EndpointSpec::channel(name, told(&script));
+        changes.send(inserted(key, spec)).unwrap();
+    }
+    let log = call.await.unwrap().unwrap().call_log().unwrap().clone();
+    let kinds: Vec<_> = log.attempts().iter().map(|it| it.kind().name()).collect();
+    assert_eq!(kinds, ["original", "hedge", "replacement"], "{log}");
+    assert_eq!((get(&channel).hedges, get(&channel).hedges_won), (1, 1));
+    assert!(log.hedged() && log.hedge_won(), "{log}");
+}
+
 /// BU13: drained by an outage, the budget fills with calls, and hedging resumes.
 #[tokio::test(start_paused = true)]
 async fn bu13_recovery() {

@@ -7,7 +7,7 @@
 mod duplex;
 mod support;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use duplex::{InMemory, asked, builder, tail, uniform};
 use opentelemetry::{KeyValue, trace::Status as SpanStatus};
@@ -67,7 +67,7 @@ impl World {
         let builder = builder(&replicas)
             .hedge(Hedge::after(20 * MS))
             .tracer_provider(&tracing)
-            .meter_provider(metering.clone());
+            .meter_provider(Arc::new(metering.clone()));
         let channel = with(builder).build().unwrap();
         Self {
             client: ProbeClient::new(channel.clone()),
@@ -482,7 +482,7 @@ async fn deadline() {
             "DEADLINE_EXCEEDED",
             2,
             &[
-                "grpc.client.attempt.duration{CANCELLED} x2",
+                "grpc.client.attempt.duration{DEADLINE_EXCEEDED} x2",
                 "grpc.client.call.hedges{} 1",
                 "hedge.attempts{discarded,hedge} 1",
                 "hedge.attempts{discarded,original} 1",

@@ -169,7 +169,7 @@ async fn te2_te3_te9_ten_thousand_calls_cut_at_random() {
                 .failure_ratio(1.0),
         )
         .tracer_provider(&tracing)
-        .meter_provider(metering.clone())
+        .meter_provider(Arc::new(metering.clone()))
         .build()
         .unwrap();
 
@@ -227,7 +227,11 @@ async fn te2_te3_te9_ten_thousand_calls_cut_at_random() {
     assert_eq!(measured.hedges, ended);
     let given_up = measured.hedges_lost + measured.hedges_abandoned;
     assert_eq!(given_up, outcome(&sums, "hedge.hedges", "discarded"));
-    assert!(measured.hedges_won <= outcome(&sums, "hedge.hedges", "won"));
+    assert_eq!(measured.hedges_won, outcome(&sums, "hedge.hedges", "won"));
+    assert_eq!(
+        measured.hedges_failed,
+        outcome(&sums, "hedge.hedges", "failed")
+    );
 }
 
 /// TE4: invented methods are one value of every attribute.
@@ -240,7 +244,7 @@ async fn te4_a_hundred_thousand_paths_are_one_value() {
     // There is nobody to call, so that it takes seconds: what is told of a call is the same.
     let channel = builder([])
         .without_breaker()
-        .meter_provider(metering.clone())
+        .meter_provider(Arc::new(metering.clone()))
         .build()
         .unwrap();
     let mut grpc = Grpc::new(channel.clone());

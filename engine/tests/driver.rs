@@ -377,15 +377,32 @@ async fn a_yes_that_never_comes_holds_nothing_up() {
     }
 }
 
-/// The original fails meanwhile: what was to be the hedge is the retry, and starts no sooner.
+/// The original fails meanwhile: what was to be the hedge is the retry, and waits no longer.
 #[tokio::test(start_paused = true)]
 async fn a_late_yes_after_a_failure() {
     let world = World::default();
     let plans = [plan(60, FAILS), plan(10, Verdict::Answer)];
     let over = run(world.slow_race(rules(), &plans, ms(20))).await;
-    assert_eq!(over, (End::Answer(1), ms(80), Some(1)));
+    assert_eq!(over, (End::Answer(1), ms(70), Some(1)));
     let launched = world.notes.borrow().launched.clone();
-    assert_eq!(launched, [(ms(0), Kind::Original), (ms(70), Kind::Retry)]);
+    assert_eq!(launched, [(ms(0), Kind::Original), (ms(60), Kind::Retry)]);
+    world.quiet();
+}
+
+/// What ends the call, or is to be replaced, does not wait for a yes either.
+#[tokio::test(start_paused = true)]
+async fn a_late_yes_holds_no_failure_up() {
+    let world = World::default();
+    let stop = Verdict::Failure(Pushback::Stop);
+    let race = world.slow_race(rules(), &[plan(60, stop)], ms(1_000));
+    assert_eq!(run(race).await, (End::Failed(0), ms(60), Some(0)));
+    world.quiet();
+
+    let world = World::default();
+    let never = Verdict::Unsent(Unsent::NeverSent);
+    let plans = [plan(60, never), plan(10, Verdict::Answer), UNPLACED];
+    let over = run(world.slow_race(rules(), &plans, ms(1_000))).await;
+    assert_eq!((over.0, over.1), (End::Answer(1), ms(70)));
     world.quiet();
 }
 

@@ -355,6 +355,36 @@ fn closing_forgets_the_failures_in_a_row() {
     assert_eq!(breaker.record(after(5), true), OPEN);
 }
 
+/// Calls that hung through an outage, and fail after it: they say nothing of what is.
+#[test]
+fn outcomes_from_before_it_opened_do_not_open_it_again() {
+    let breaker = opened();
+    let (probe, _) = probe(&breaker, after(5));
+    assert_eq!(probe.success(after(5)), Some(BreakerState::Closed));
+    for _ in 0..100 {
+        assert_eq!(breaker.record_of(START, after(6), true), None);
+    }
+    assert_eq!(breaker.reading(after(6)).calls, 0);
+    // Those of calls since then count as ever.
+    for _ in 0..4 {
+        assert_eq!(breaker.record_of(after(5), after(6), true), None);
+    }
+    assert_eq!(breaker.record_of(after(5), after(6), true), OPEN);
+}
+
+/// What had opened it is not what is usual, for as long as nothing else is known.
+#[test]
+fn after_it_has_closed_again_hedging_starts_carefully() {
+    let breaker = by_rate();
+    quiet(&breaker, START, &".".repeat(40));
+    while breaker.record(after(31), true) != OPEN {}
+    let (probe, _) = probe(&breaker, after(36));
+    assert_eq!(probe.success(after(36)), Some(BreakerState::Closed));
+    let limit = |second| breaker.reading(after(second)).hedging_trip_point;
+    assert_eq!((limit(36), limit(65)), (0.1, 0.1));
+    assert_eq!(limit(66), 0.5);
+}
+
 #[test]
 fn br8_failures_age_out() {
     let breaker = by_rate();

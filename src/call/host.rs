@@ -10,11 +10,12 @@ use http::{Extensions, HeaderMap, HeaderValue, Request, Uri, Version};
 use smallvec::SmallVec;
 use tonic::{Code, body::Body};
 use tonic_hedge_engine::{
+    gate::{Gate, Hold, Reason},
     measure::{Lag, Probe},
     policy::{Hedge, Target},
     race::{
-        Answer, Ask, Asked, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Race, Unsent,
-        Verdict,
+        Answer, Ask, Asked, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Race, Trigger,
+        Unsent, Verdict,
     },
 };
 
@@ -103,6 +104,9 @@ pub(crate) struct CallHost {
     /// The half-open breaker's one call.
     probe: Option<Probe>,
     threshold: Option<Duration>,
+    /// The threshold, where it made the hedge due that was asked for last: none was outrun where
+    /// a failure did.
+    outran: Option<Duration>,
     /// The hedges whose end is not counted yet; `None` before the first.
     hedges: Option<Unended>,
     /// The launch whose answer ended the race.
@@ -158,6 +162,7 @@ impl CallHost {
             waited: None,
             probe,
             threshold: None,
+            outran: None,
             hedges: None,
             winner: None,
             unplaced: None,
@@ -263,11 +268,12 @@ impl CallHost {
         }
     }
 
-    /// Records an outcome with the breaker, and tells once what it changed.
-    fn record(&mut self, clock: Duration, failed: bool) {
+    /// Records the outcome of an attempt that was `launched` then with the breaker, and tells once
+    /// what it changed.
+    fn record(&mut self, launched: Duration, clock: Duration, failed: bool) {
         let probe = self.probe.take();
         if let Some(circuit) = self.method.circuit() {
-            circuit.record(clock, probe, failed);
+            circuit.record(launched, clock, probe, failed);
         }
     }
 
@@ -296,7 +302,7 @@ impl CallHost {
             // The server's clock ran out a moment before ours.
             self.learn_cut(now, launch, elapsed);
         }
-        self.record(clock, breaks);
+        self.record(clock.saturating_sub(elapsed), clock, breaks);
         verdict
     }
 
@@ -355,6 +361,12 @@ impl Host for CallHost {
             (_, None) => self.granted.take(),
             (_, Some(_)) => self.unsent.pop(),
         };
+        // What held when it was asked for may hold no more: a backoff or an observer is over.
+        let further = launch.kind != Kind::Original && launch.replaces.is_none();
+        if further && !self.breaker_is_closed(now) {
+            self.not_launched(&launch, Reason::Gate(Gate::BreakerClosed));
+            return None;
+        }
         let (endpoint, channel) = match self.pick(now, purpose) {
             Picked::Endpoint(endpoint, channel) => (endpoint, channel),
             // The original waits in the call, which has nothing under way.
@@ -373,10 +385,12 @@ impl Host for CallHost {
                 });
             }
             Picked::Wait => {
+                self.not_launched(&launch, Reason::Hold(Hold::OtherEndpoint));
                 self.unplaced = Some(Unplaced::NotYet);
                 return None;
             }
             Picked::None(why) => {
+                self.not_launched(&launch, Reason::Hold(Hold::OtherEndpoint));
                 self.unplaced = Some(Unplaced::Never(why));
                 return None;
             }
@@ -404,11 +418,12 @@ impl Host for CallHost {
         let told = self
             .telemetry
             .start_attempt(info, request.headers_mut(), clock);
+        let hedge = launch.kind == Kind::Hedge;
         self.log
-            .launched(launch.id, kind, Arc::clone(endpoint.name()), now);
+            .launched(launch.id, kind, hedge, Arc::clone(endpoint.name()), now);
         self.method.stats().launched(kind);
         if kind == AttemptKind::Hedge {
-            self.telemetry.started(self.threshold, launch.id);
+            self.telemetry.started(self.outran, launch.id);
             let hedges = || Unended::new(Arc::clone(&self.method));
             self.hedges.get_or_insert_with(hedges).started();
             if let Some(meter) = self.method.win_rate() {
@@ -433,18 +448,19 @@ impl Host for CallHost {
     }
 
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait> {
-        // What an earlier attempt left behind, that was neither sent nor replaced, goes back: else
-        // it would stand for a yes.
         self.granted = None;
-        self.unsent.clear();
         let answer = match ask {
             Ask::Hedge(_) => self.ask_hedge(now),
             Ask::Retry { backoff } => self.ask_retry(now, backoff),
         };
+        self.outran = match ask {
+            Ask::Hedge(Trigger::Threshold) => self.threshold,
+            _ => None,
+        };
         let observing = match (ask, answer) {
             (Ask::Hedge(_), Answer::Granted(_)) => {
                 self.telemetry
-                    .before_hedge(self.log.len(), self.threshold, now)
+                    .before_hedge(self.log.count(), self.outran, now)
             }
             _ => None,
         };
@@ -455,7 +471,11 @@ impl Host for CallHost {
         let Finished { reply, held } = match ran {
             Ran::Finished(finished) => finished,
             Ran::Place(place) => {
-                self.unsent.extend(place.loan.take());
+                // Of one that is not replaced it goes back.
+                let loan = place.loan.take();
+                if race.would_replace(now, Unsent::NeverSent) {
+                    self.unsent.extend(loan);
+                }
                 self.waited = Some(place.purpose);
                 return Verdict::Unsent(Unsent::NeverSent);
             }
@@ -520,12 +540,13 @@ impl Host for CallHost {
                 // of a failure as any.
                 let failed = !fault.gateway || classify::breaks(code);
                 let clock = self.clock(now);
+                let launched = clock.saturating_sub(held.ticket.elapsed(clock));
                 if failed {
                     held.ticket.failed(clock);
                 } else {
                     held.ticket.answered(clock);
                 }
-                self.record(clock, failed);
+                self.record(launched, clock, failed);
                 self.hedge_ended(launch, HedgeEnd::Failed);
                 tracing::debug!(
                     method = self.method.name(),
@@ -543,7 +564,7 @@ impl Host for CallHost {
             return;
         };
         let (rest, held) = attempt.into_rest();
-        let Some(held) = held else { return };
+        let Some(mut held) = held else { return };
         let left = self.time_left(now);
         let clock = self.clock(now);
         let elapsed = held.ticket.elapsed(clock);
@@ -554,10 +575,11 @@ impl Host for CallHost {
             self.learn_cut(now, &launch, elapsed);
         }
         if why == Gone::Deadline {
+            held.telemetry.end(AttemptEnd::Expired, clock);
             // One failure for the call, however many attempts it has: hedging must not trip
             // the breaker sooner.
             if !std::mem::replace(&mut self.timed_out, true) {
-                self.record(clock, true);
+                self.record(clock.saturating_sub(elapsed), clock, true);
             }
             self.report_deadline(now, &launch, elapsed);
         }
@@ -573,9 +595,7 @@ impl Host for CallHost {
         };
         self.log.ended(launch.id, outcome, now);
         if self.hedges.is_some() {
-            let is_hedge = launch.kind == Kind::Hedge;
-            self.telemetry
-                .discarded(self.threshold, launch.id, is_hedge);
+            self.telemetry.discarded(self.threshold, launch.id);
         }
     }
 }

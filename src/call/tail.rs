@@ -75,7 +75,9 @@ impl Tail {
             held.ticket.answered(now);
         }
         if let Some(circuit) = method.circuit() {
-            circuit.record(now, probe, failed);
+            // Its call was admitted a moment before it was launched.
+            let launched = now.saturating_sub(held.ticket.elapsed(now));
+            circuit.record(launched, now, probe, failed);
         }
         held.telemetry.end(AttemptEnd::Won(code), now);
         telemetry.finish(code, now);
@@ -97,7 +99,8 @@ impl Open {
             && let Some(circuit) = self.method.circuit()
             && let Some(probe) = self.probe.take()
         {
-            circuit.record(self.held.ticket.shared().now(), Some(probe), false);
+            let now = self.held.ticket.shared().now();
+            circuit.record(now, now, Some(probe), false);
         }
     }
 

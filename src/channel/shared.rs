@@ -17,7 +17,7 @@ use crate::{
     budget::Tokens,
     circuit::Circuit,
     endpoint::EndpointSet,
-    measured::Measured,
+    measured::{BreakerMeasured, EndpointMeasured, MethodMeasured},
     method::{Method, MethodTable},
     saturation::Sampler,
     telemetry::{Measure, Telemetry},
@@ -149,8 +149,20 @@ impl Shared {
 }
 
 impl Measure for Shared {
-    fn measured(&self) -> Measured {
-        Measured::of(self)
+    fn methods(&self) -> Vec<MethodMeasured> {
+        MethodMeasured::all(self, self.now())
+    }
+
+    fn budget(&self) -> Option<f64> {
+        self.budget().balance(self.now())
+    }
+
+    fn breakers(&self) -> Vec<BreakerMeasured> {
+        BreakerMeasured::all(self, self.now())
+    }
+
+    fn endpoints(&self) -> Vec<EndpointMeasured> {
+        EndpointMeasured::all(self, self.now())
     }
 }
 

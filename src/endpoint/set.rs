@@ -98,10 +98,10 @@ impl EndpointSet {
                 }
             }
             Source::Stream(_) => "discover".to_owned(),
-            Source::Dns(endpoint, _) => {
-                let host = endpoint.uri().authority().map_or("", |it| it.as_str());
-                format!("dns:///{host}")
-            }
+            Source::Dns(endpoint, _) => match server_of(endpoint.uri()) {
+                Some((host, port)) => format!("dns:///{host}:{port}"),
+                None => "dns:///".to_owned(),
+            },
         }
     }
 

@@ -14,7 +14,8 @@ fn ms(ms: u64) -> Duration {
 fn started(attempts: &[(AttemptKind, &str, u64)]) -> CallLogBuilder {
     let mut log = CallLogBuilder::default();
     for (number, (kind, endpoint, at)) in attempts.iter().enumerate() {
-        log.launched(number as u32, *kind, Arc::from(*endpoint), ms(*at));
+        let hedge = *kind == Hedge;
+        log.launched(number as u32, *kind, hedge, Arc::from(*endpoint), ms(*at));
     }
     log
 }

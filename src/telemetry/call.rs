@@ -79,7 +79,7 @@ impl CallTelemetry {
     /// A hedge is about to start, `now` since the start of the call: what it has to wait for.
     pub(crate) fn before_hedge(
         &self,
-        attempts: usize,
+        attempts: u32,
         threshold: Option<Duration>,
         now: Duration,
     ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
@@ -103,18 +103,12 @@ impl CallTelemetry {
 
     /// A hedge's answer became the call's.
     pub(crate) fn won(&self, threshold: Option<Duration>, attempt: u32) {
-        let channel = &self.method.channel;
-        channel.metrics.hedge_won(&self.method.attributes);
         self.span.won(threshold, attempt);
         self.event(HedgeEventKind::Won { attempt }, threshold);
     }
 
     /// An attempt of a hedged call was discarded, since another one won or the call ended.
-    pub(crate) fn discarded(&self, threshold: Option<Duration>, attempt: u32, is_hedge: bool) {
-        if is_hedge {
-            let channel = &self.method.channel;
-            channel.metrics.hedge_discarded(&self.method.attributes);
-        }
+    pub(crate) fn discarded(&self, threshold: Option<Duration>, attempt: u32) {
         self.span.discarded(threshold, attempt);
         self.event(HedgeEventKind::Discarded { attempt }, threshold);
     }

@@ -14,6 +14,7 @@ use super::{
     observers::Observers,
     spans::Spans,
 };
+use crate::method::HedgeEnd;
 
 /// Who is told of a channel's calls.
 pub(crate) struct Telemetry {
@@ -36,8 +37,10 @@ pub(crate) struct MethodTelemetry {
 }
 
 impl Telemetry {
-    pub(crate) fn set_target(&mut self, target: &str) {
+    /// The channel of this name is built now.
+    pub(crate) fn start(&mut self, target: &str) {
         self.target = target.into();
+        self.epoch = Instant::now();
     }
 
     pub(crate) fn observers(&mut self) -> &mut Observers {
@@ -67,16 +70,21 @@ impl Telemetry {
 
     /// Sends the metrics to this provider instead of the global one.
     #[cfg(feature = "telemetry")]
-    pub(crate) fn set_meter_provider<P>(&mut self, provider: P)
-    where
-        P: opentelemetry::metrics::MeterProvider + Send + Sync + 'static,
-    {
-        self.metrics.set_meter_provider(Arc::new(provider));
+    pub(crate) fn set_meter_provider(
+        &mut self,
+        provider: Arc<dyn opentelemetry::metrics::MeterProvider + Send + Sync>,
+    ) {
+        self.metrics.set_meter_provider(provider);
     }
 
     /// Says what the gauges show.
     pub(crate) fn watch(&self, channel: Weak<dyn Measure>) {
         self.metrics.watch(Arc::clone(&self.target), channel);
+    }
+
+    /// Events that the user's observer was not told of.
+    pub(crate) fn events_lost(&self) -> u64 {
+        self.observers.lost()
     }
 
     pub(crate) fn epoch(&self) -> Instant {
@@ -120,6 +128,11 @@ impl MethodTelemetry {
             name: name.into(),
             attributes: MethodAttributes::new(name, known, &channel.target),
         }
+    }
+
+    /// A hedge that was started has ended.
+    pub(crate) fn hedge_ended(&self, end: HedgeEnd) {
+        self.channel.metrics.hedge_ended(&self.attributes, end);
     }
 
     /// A call of this method starts, at `started` on the channel's clock. `name` is its own, also

@@ -32,7 +32,10 @@ use std::time::Duration;
 
 use tonic::Code;
 
-use crate::{log::AttemptKind, measured::Measured};
+use crate::{
+    log::AttemptKind,
+    measured::{BreakerMeasured, EndpointMeasured, MethodMeasured},
+};
 
 pub(crate) use call::{AttemptTelemetry, CallTelemetry};
 pub(crate) use channel::{MethodTelemetry, Telemetry};
@@ -43,11 +46,13 @@ pub use observers::{HedgeEvent, HedgeEventKind, HedgeStart};
 #[cfg(feature = "telemetry")]
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What the gauges read.
+/// What the gauges read of a channel, each no more than it shows.
+#[cfg_attr(not(feature = "telemetry"), expect(dead_code, reason = "no gauges"))]
 pub(crate) trait Measure: Send + Sync {
-    /// A snapshot of the channel.
-    #[cfg_attr(not(feature = "telemetry"), expect(dead_code, reason = "no gauges"))]
-    fn measured(&self) -> Measured;
+    fn methods(&self) -> Vec<MethodMeasured>;
+    fn budget(&self) -> Option<f64>;
+    fn breakers(&self) -> Vec<BreakerMeasured>;
+    fn endpoints(&self) -> Vec<EndpointMeasured>;
 }
 
 /// What is known of an attempt when it starts.
@@ -82,6 +87,8 @@ pub(crate) enum AttemptEnd {
     Failed(Code),
     /// It was cancelled: no error.
     Discarded,
+    /// As discarded, at its call's deadline: the error is the call's.
+    Expired,
 }
 
 #[cfg(feature = "telemetry")]
@@ -92,7 +99,7 @@ impl AttemptEnd {
             Self::Won(_) => "won",
             Self::Lost => "lost",
             Self::Failed(_) => "failed",
-            Self::Discarded => "discarded",
+            Self::Discarded | Self::Expired => "discarded",
         }
     }
 }

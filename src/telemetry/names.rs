@@ -1,4 +1,4 @@
-//! Every name that telemetry uses: spans, events, attributes.
+//! Every name that telemetry uses: spans, events, metrics, attributes.
 //!
 //! `rpc.*`, `server.*` and `error.type` are OpenTelemetry's RPC conventions, schema 1.42.0, copied
 //! since the crate that has them calls them experimental. They were renamed twice and are about to
@@ -86,8 +86,8 @@ pub(super) const THRESHOLD: &str = "hedge.threshold";
 /// On `hedge.suppressed`: the name of the first gate or hold that did not hold.
 pub(super) const REASON: &str = "hedge.reason";
 
-// Metrics. Their attributes: `grpc.method`, `grpc.target`, `grpc.status` on gRPC's, and the first two
-// on ours; the conventions' own names on the RPC conventions' one.
+// Metrics. Their attributes: `grpc.method`, `grpc.target`, `grpc.status` on gRPC's; the first two on
+// ours, as far as they are of a method; the conventions' own names on the RPC conventions' one.
 pub(super) const GRPC_METHOD: &str = "grpc.method";
 /// The channel's name.
 pub(super) const GRPC_TARGET: &str = "grpc.target";
@@ -105,7 +105,8 @@ pub(super) const RPC_CALL_DURATION: &str = "rpc.client.call.duration";
 
 /// Attempts that ended, by kind and outcome.
 pub(super) const ATTEMPTS: &str = "hedge.attempts";
-/// What became of hedges: `started`, `won`, `discarded`, `suppressed`.
+/// What became of hedges: `started`, and what that ended in: `won`, `discarded` or `failed`; and
+/// `suppressed` for those that did not start.
 pub(super) const HEDGES: &str = "hedge.hedges";
 pub(super) const KIND: &str = "kind";
 pub(super) const OUTCOME: &str = "outcome";

@@ -66,6 +66,7 @@ pub(super) mod metrics {
 
     use crate::{
         log::AttemptKind,
+        method::HedgeEnd,
         telemetry::{AttemptEnd, Further, Measure},
     };
 
@@ -97,8 +98,7 @@ pub(super) mod metrics {
         ) {
         }
         pub(crate) fn hedge_started(&self, _of: Of<'_>, _threshold: Option<Duration>) {}
-        pub(crate) fn hedge_won(&self, _of: Of<'_>) {}
-        pub(crate) fn hedge_discarded(&self, _of: Of<'_>) {}
+        pub(crate) fn hedge_ended(&self, _of: Of<'_>, _end: HedgeEnd) {}
         pub(crate) fn hedge_suppressed(&self, _of: Of<'_>, _reason: Reason) {}
         pub(crate) fn call_ended(
             &self,

@@ -1,7 +1,8 @@
 //! The user's own functions: one that is awaited before a hedge starts, one that is told of what
 //! became of hedges.
 //!
-//! Neither can harm a call. What `on_hedge` returns, a panic, and a stall beyond
+//! Neither can harm a call, as long as the first does not block the thread that it is polled on.
+//! What `on_hedge` returns, a panic, and a stall beyond
 //! [`Builder::on_hedge`](crate::Builder::on_hedge)'s bound are reported and the hedge starts;
 //! `on_event` runs on a thread of its own, behind a bounded queue.
 
@@ -13,7 +14,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     task::{Context, Poll},
@@ -35,6 +36,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Events that wait for `on_event`: seconds of a busy channel's hedges.
 const QUEUE: usize = 4096;
 
+const PANICKED: &str = "it panicked";
+
 /// A hedge that is about to start: all gates and holds let it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -42,8 +45,8 @@ pub struct HedgeStart {
     /// `package.Service/Method`.
     pub method: Arc<str>,
     /// Attempts that the call has made so far.
-    pub attempts: usize,
-    /// The threshold that the call has outrun; `None` where it is hedged after a failure alone.
+    pub attempts: u32,
+    /// The threshold that the newest attempt has outrun; `None` where a failure makes the hedge due.
     pub threshold: Option<Duration>,
     /// Since the call's start.
     pub elapsed: Duration,
@@ -57,7 +60,8 @@ pub struct HedgeEvent {
     pub kind: HedgeEventKind,
     /// `package.Service/Method`; `other` where no descriptor knows the method.
     pub method: Arc<str>,
-    /// The threshold at that time; `None` where there is none.
+    /// The threshold at that time; `None` where there is none, or where a failure has made the hedge
+    /// due.
     pub threshold: Option<Duration>,
     /// Since the call's start.
     pub elapsed: Duration,
@@ -68,22 +72,26 @@ pub struct HedgeEvent {
 #[non_exhaustive]
 pub enum HedgeEventKind {
     /// A hedge was sent.
+    #[non_exhaustive]
     Started {
         /// Its number.
         attempt: u32,
     },
-    /// A hedge's answer became the call's.
+    /// A hedge's OK became the call's.
+    #[non_exhaustive]
     Won {
         /// Its number.
         attempt: u32,
     },
     /// An attempt of a hedged call, the original included, was given up: another one's answer had
     /// come, or the call had ended.
+    #[non_exhaustive]
     Discarded {
         /// Its number.
         attempt: u32,
     },
     /// A hedge was kept back.
+    #[non_exhaustive]
     Suppressed {
         /// The first gate or hold that did not hold.
         reason: &'static str,
@@ -104,8 +112,8 @@ struct Events {
     /// To the observer's thread, which the first event starts; `None` if there is no thread to be
     /// had.
     queue: OnceLock<Option<SyncSender<HedgeEvent>>>,
-    /// The queue was full when it was last tried.
-    stalled: AtomicBool,
+    /// Events that found the queue full.
+    lost: AtomicU64,
 }
 
 impl Observers {
@@ -128,7 +136,7 @@ impl Observers {
         self.on_event = Some(Events {
             observer: Arc::new(observer),
             queue: OnceLock::new(),
-            stalled: AtomicBool::new(false),
+            lost: AtomicU64::new(0),
         });
     }
 
@@ -144,9 +152,9 @@ impl Observers {
             let method = Arc::clone(&start.method);
             let observed = catch_unwind(AssertUnwindSafe(|| observer(start)));
             let outcome = match observed {
-                Err(_) => Err("it panicked".into()),
-                Ok(observation) => match timeout(PATIENCE, Guarded(observation)).await {
-                    Err(_) => Err(format!("it was not ready in {PATIENCE:?}").into()),
+                Err(_) => Err(PANICKED.to_owned()),
+                Ok(observation) => match timeout(PATIENCE, Guarded(Some(observation))).await {
+                    Err(_) => Err(format!("it was not ready in {PATIENCE:?}")),
                     Ok(outcome) => outcome,
                 },
             };
@@ -164,18 +172,27 @@ impl Observers {
             start(observer, Arc::clone(&self.reported))
         });
         let Some(queue) = queue else { return };
-        let full = queue.try_send(event()).is_err();
-        // Relaxed: it only decides who reports.
-        if events.stalled.swap(full, Ordering::Relaxed) != full && full {
-            tracing::warn!("on_event does not keep up: events are lost");
+        if queue.try_send(event()).is_err() {
+            // Relaxed: a count.
+            let lost = events.lost.fetch_add(1, Ordering::Relaxed) + 1;
+            // Ever more rarely: an observer that is a little too slow must not fill the log.
+            if lost.is_power_of_two() {
+                tracing::warn!(lost, "on_event does not keep up");
+            }
         }
+    }
+
+    /// Events that `on_event` was not told of.
+    pub(crate) fn lost(&self) -> u64 {
+        let lost = |events: &Events| events.lost.load(Ordering::Relaxed);
+        self.on_event.as_ref().map_or(0, lost)
     }
 }
 
 /// Starts the thread that `observer` runs on. It ends with the channel.
 fn start(observer: OnEvent, reported: Arc<AtomicBool>) -> Option<SyncSender<HedgeEvent>> {
     let (sender, events) = sync_channel(QUEUE);
-    let thread = thread::Builder::new().name("tonic-hedge events".to_owned());
+    let thread = thread::Builder::new().name("hedge-events".to_owned());
     match thread.spawn(move || run(&observer, &events, &reported)) {
         Ok(_detached) => Some(sender),
         Err(error) => {
@@ -188,28 +205,42 @@ fn start(observer: OnEvent, reported: Arc<AtomicBool>) -> Option<SyncSender<Hedg
 fn run(observer: &OnEvent, events: &Receiver<HedgeEvent>, reported: &AtomicBool) {
     for event in events {
         if catch_unwind(AssertUnwindSafe(|| observer(&event))).is_err() {
-            report(reported, "on_event", &event.method, &"it panicked".into());
+            report(reported, "on_event", &event.method, PANICKED);
         }
     }
 }
 
-fn report(reported: &AtomicBool, observer: &'static str, method: &str, error: &BoxError) {
+fn report(reported: &AtomicBool, observer: &'static str, method: &str, error: &str) {
     // Relaxed: two reports at once do no harm.
     match reported.swap(true, Ordering::Relaxed) {
-        false => tracing::warn!(observer, method, %error, "observer failed"),
-        true => tracing::debug!(observer, method, %error, "observer failed"),
+        false => tracing::warn!(observer, method, error, "observer failed"),
+        true => tracing::debug!(observer, method, error, "observer failed"),
     }
 }
 
-/// A future whose panic is its error.
-struct Guarded(Observation);
+/// A future whose panic is its error, wherever it panics: polled, dropped, or in its error's text.
+struct Guarded(Option<Observation>);
 
 impl Future for Guarded {
-    type Output = Result<(), BoxError>;
+    type Output = Result<(), String>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx)));
-        polled.unwrap_or_else(|_| Poll::Ready(Err("it panicked".into())))
+        let polled = catch_unwind(AssertUnwindSafe(|| match &mut self.0 {
+            Some(observation) => {
+                let polled = observation.as_mut().poll(cx);
+                polled.map_err(|error| error.to_string())
+            }
+            None => Poll::Pending,
+        }));
+        polled.unwrap_or_else(|_| Poll::Ready(Err(PANICKED.to_owned())))
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let observation = self.0.take();
+        // Whoever wants to know of it: the panic's own hook has told.
+        let _panic = catch_unwind(AssertUnwindSafe(|| drop(observation)));
     }
 }
 

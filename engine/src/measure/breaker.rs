@@ -8,7 +8,7 @@ use crate::{
     policy::{BreakerPolicy, PolicyError},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -57,7 +57,7 @@ pub struct Breaker(Arc<Shared>);
 /// What a call may do.
 #[derive(Debug)]
 pub enum Admission {
-    /// Go on; report each judged attempt with [`Breaker::record`].
+    /// Go on; report each judged attempt with [`Breaker::record_of`].
     Closed,
     /// Go on as the probe; report its outcome to `probe` and nowhere else.
     Probe {
@@ -90,6 +90,8 @@ struct Shared {
     policy: BreakerPolicy,
     /// Whether `phase` is `Closed`: all that a call needs to know of it. Written under its lock.
     closed: AtomicBool,
+    /// When a probe last closed it, in nanoseconds; 0 before.
+    closed_again: AtomicU64,
     phase: Mutex<Phase>,
     /// Failures since the last success.
     in_a_row: AtomicU32,
@@ -126,6 +128,7 @@ impl Breaker {
         Ok(Self(Arc::new(Shared {
             policy: policy.clone(),
             closed: AtomicBool::new(true),
+            closed_again: AtomicU64::new(0),
             phase: Mutex::new(Phase::Closed { episode: 0 }),
             in_a_row: AtomicU32::new(0),
             watching: AtomicBool::new(false),
@@ -182,14 +185,26 @@ impl Breaker {
         }
     }
 
-    /// The outcome of an attempt that was admitted while closed. `Open` if it opened the breaker.
-    ///
-    /// Discarded and cancelled attempts are no outcomes. Those that end after the breaker has
-    /// opened change nothing: the probe decides. A success costs a few atomic operations.
+    /// As [`record_of`](Self::record_of), of an attempt whose call was admitted just now.
     pub fn record(&self, now: Duration, failed: bool) -> Option<BreakerState> {
+        self.record_of(now, now, failed)
+    }
+
+    /// The outcome of an attempt whose call was `admitted` while closed. `Open` if it opened the
+    /// breaker.
+    ///
+    /// That of a call from before the breaker has opened and closed again is none: it tells of
+    /// what the probe has found to be over. Discarded and cancelled attempts are no outcomes. Those that end after the breaker has
+    /// opened change nothing: the probe decides. A success costs a few atomic operations.
+    pub fn record_of(
+        &self,
+        admitted: Duration,
+        now: Duration,
+        failed: bool,
+    ) -> Option<BreakerState> {
         let shared = &*self.0;
-        // Relaxed: an outcome on the edge may fall on either side.
-        if !shared.closed.load(Ordering::Relaxed) {
+        // Acquire: who sees it closed sees when that was.
+        if !shared.closed.load(Ordering::Acquire) || admitted < shared.closed_again() {
             return None;
         }
         shared.window.record(now, failed);
@@ -235,7 +250,7 @@ impl Breaker {
             error_rate: shared.error_rate(window),
             baseline: baseline.rate(),
             trip_point: shared.trip_point(baseline),
-            hedging_trip_point: shared.hedging_trip_point(baseline.without(window)),
+            hedging_trip_point: shared.hedging_trip_point(now, baseline.without(window)),
         }
     }
 }
@@ -271,6 +286,8 @@ impl Probe {
         shared.in_a_row.store(0, Ordering::Relaxed);
         shared.watching.store(false, Ordering::Relaxed);
         *phase = Phase::Closed { episode };
+        let nanos = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        shared.closed_again.store(nanos, Ordering::Relaxed);
         shared.closed.store(true, Ordering::Release);
         Some(BreakerState::Closed)
     }
@@ -336,11 +353,20 @@ impl Shared {
     /// The trip point that hedging keeps its distance from. What is usual was so before the
     /// window: in a young process three times a baseline that is mostly the window itself would
     /// rise as fast as the failures. Where too little came before, nothing is usual yet.
-    fn hedging_trip_point(&self, earlier: Tally) -> f64 {
-        match earlier.calls < self.policy.minimum_calls {
+    fn hedging_trip_point(&self, now: Duration, earlier: Tally) -> f64 {
+        // The window is empty at first when it has closed again: what came before is the incident.
+        let again = self.closed_again();
+        let recent = !again.is_zero() && now < again + self.policy.window;
+        match recent || earlier.calls < self.policy.minimum_calls {
             true => self.policy.floor,
             false => self.trip_point(earlier),
         }
+    }
+
+    /// When a probe last closed it; zero before.
+    fn closed_again(&self) -> Duration {
+        // Relaxed: ordered by `closed`, where that matters.
+        Duration::from_nanos(self.closed_again.load(Ordering::Relaxed))
     }
 }
 

@@ -15,7 +15,8 @@ use super::PolicyError;
 pub struct BreakerPolicy {
     /// Failures in a row that open it. Default 5; at least 1.
     pub consecutive: u32,
-    /// History of the failure rate. Default 30 s; 1 s to 10 min.
+    /// History of the failure rate. Default 30 s; 1 s to 5 min: what is usual is what came
+    /// before it, within 10 minutes.
     pub window: Duration,
     /// Outcomes that the window needs. Default 20; at least 2.
     pub minimum_calls: u64,
@@ -95,10 +96,10 @@ impl BreakerPolicy {
             "at least 1",
         )?;
         PolicyError::unless(
-            (Duration::from_secs(1)..=Duration::from_secs(600)).contains(&self.window),
+            (Duration::from_secs(1)..=Duration::from_secs(300)).contains(&self.window),
             "Breaker.window",
             self.window,
-            "in [1s, 600s]",
+            "in [1s, 300s]",
         )?;
         PolicyError::unless(
             self.minimum_calls >= 2,

@@ -35,7 +35,7 @@ pub struct Hedge {
     /// Ceiling over a measured threshold. Default none; not below `minimum_delay`.
     pub maximum_delay: Option<Duration>,
     /// The threshold until there are `minimum_samples`. Default none: a cold process does
-    /// not guess.
+    /// not guess. At least 1 ms.
     pub cold_start: Option<Duration>,
     /// History that the estimate covers. Default 30 s; 1 s to 1 h.
     pub window: Duration,
@@ -233,6 +233,14 @@ impl Hedge {
             self.minimum_delay,
             "at least 1ms",
         )?;
+        if let Some(cold_start) = self.cold_start {
+            PolicyError::unless(
+                cold_start >= Duration::from_millis(1),
+                "Hedge.cold_start",
+                cold_start,
+                "at least 1ms",
+            )?;
+        }
         if let Some(ceiling) = self.maximum_delay {
             PolicyError::unless(
                 ceiling >= self.minimum_delay,

@@ -99,8 +99,8 @@ pub enum Answer {
 pub enum Asked<W> {
     /// At once.
     Now(Answer),
-    /// Yes, as soon as this has ended. The race goes on meanwhile, and a retry does not wait
-    /// any further.
+    /// Yes, as soon as this has ended, or an attempt has failed. The race goes on meanwhile, and
+    /// a retry does not wait any further.
     After(W),
 }
 
@@ -199,6 +199,7 @@ impl<H: Host> Future for Drive<H> {
         // A threshold of zero asks before the attempt just launched is polled, so that all
         // that may start do, even if the original answers at once.
         let mut launched = false;
+        let mut cut_short = false;
         let mut step = match this.step.take() {
             Some(step) => step,
             None => this.race.on(now, Event::Start),
@@ -220,6 +221,8 @@ impl<H: Host> Future for Drive<H> {
                 }
                 now = this.started.elapsed();
                 let verdict = host.judge(now, &launch, &mut reply, this.race);
+                // What failed is retried, replaced or told at once, whatever a yes waits for.
+                cut_short |= verdict != Verdict::Answer;
                 *this.last_failure = Some(reply);
                 step = this.race.on(now, Event::Finished { launch, verdict });
                 continue;
@@ -247,6 +250,7 @@ impl<H: Host> Future for Drive<H> {
                     Asked::Now(Answer::Held) => Event::Held,
                     Asked::After(wait) => {
                         *this.waiting = Some(wait);
+                        cut_short = false;
                         // The machine is owed the answer, and says what else there is to wait for.
                         Event::Tick
                     }
@@ -256,7 +260,7 @@ impl<H: Host> Future for Drive<H> {
                         step = Step::Ask(ask);
                         continue;
                     }
-                    None if is_over(this.waiting, cx) => {
+                    None if is_over(this.waiting, cut_short, cx) => {
                         now = this.started.elapsed();
                         Event::Granted {
                             wait: Duration::ZERO,
@@ -308,10 +312,14 @@ impl<H: Host> Future for Drive<H> {
     }
 }
 
-/// Whether there was something to wait for, and it has ended.
-fn is_over<W: Future<Output = ()> + Unpin>(waiting: &mut Option<W>, cx: &mut Context<'_>) -> bool {
+/// Whether there was something to wait for, and it has ended or is `cut_short`.
+fn is_over<W: Future<Output = ()> + Unpin>(
+    waiting: &mut Option<W>,
+    cut_short: bool,
+    cx: &mut Context<'_>,
+) -> bool {
     let over = match waiting {
-        Some(wait) => Pin::new(wait).poll(cx).is_ready(),
+        Some(wait) => cut_short || Pin::new(wait).poll(cx).is_ready(),
         None => false,
     };
     if over {

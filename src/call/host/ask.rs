@@ -87,6 +87,13 @@ impl CallHost {
         }
     }
 
+    /// A hedge that was granted is not launched after all.
+    pub(super) fn not_launched(&self, launch: &Launch, reason: Reason) {
+        if launch.kind == Kind::Hedge && launch.replaces.is_none() {
+            self.suppressed(reason);
+        }
+    }
+
     fn suppressed(&self, reason: Reason) {
         self.method.stats().suppressed(reason);
         let method = self.method.name();
@@ -146,13 +153,14 @@ impl CallHost {
         }
     }
 
+    pub(super) fn breaker_is_closed(&self, now: Duration) -> bool {
+        let circuit = self.method.circuit();
+        circuit.is_none_or(|it| it.reading(self.clock(now)).state == BreakerState::Closed)
+    }
+
     pub(super) fn ask_retry(&mut self, now: Duration, backoff: Option<u32>) -> Answer {
         let clock = self.clock(now);
-        let closed = self
-            .method
-            .circuit()
-            .is_none_or(|circuit| circuit.reading(clock).state == BreakerState::Closed);
-        if closed {
+        if self.breaker_is_closed(now) {
             self.granted = self.shared.budget().try_withdraw(clock);
         }
         if self.granted.is_none() {

@@ -23,6 +23,7 @@ impl Unended {
         if let Some(rest) = self.count.checked_sub(1) {
             self.count = rest;
             self.method.stats().hedge_ended(end);
+            self.method.telemetry().hedge_ended(end);
         }
     }
 }

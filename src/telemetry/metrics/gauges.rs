@@ -13,38 +13,40 @@ use opentelemetry::{
 use parking_lot::Mutex;
 
 use super::{Measure, names};
-use crate::{
-    BreakerState,
-    measured::{Measured, MethodMeasured},
-};
+use crate::{BreakerState, measured::MethodMeasured};
 
 /// A channel's name, and the channel.
-type Named = (Arc<str>, Weak<dyn Measure>);
+pub(super) type Named = (Arc<str>, Weak<dyn Measure>);
 
 /// The live channels on one provider.
 #[derive(Default)]
 pub(super) struct Channels(Mutex<Vec<Named>>);
 
 impl Channels {
-    pub(super) fn add(&self, target: Arc<str>, channel: Weak<dyn Measure>) {
+    /// Once, however often.
+    pub(super) fn add(&self, (target, channel): &Named) {
         let mut channels = self.0.lock();
-        channels.retain(|(_, channel)| channel.strong_count() > 0);
-        channels.push((target, channel));
+        channels.retain(|(_, known)| known.strong_count() > 0 && !Weak::ptr_eq(known, channel));
+        channels.push((target.clone(), channel.clone()));
     }
 
-    /// A snapshot of each, taken without the lock.
-    fn measured(&self) -> Vec<(KeyValue, Measured)> {
-        let channels = self.0.lock().clone();
-        let live = channels.into_iter().filter_map(|(target, channel)| {
-            let target = KeyValue::new(names::GRPC_TARGET, target);
-            Some((target, channel.upgrade()?.measured()))
+    pub(super) fn remove(&self, (_, channel): &Named) {
+        let mut channels = self.0.lock();
+        channels.retain(|(_, known)| !Weak::ptr_eq(known, channel));
+    }
+
+    fn live(&self) -> Vec<(KeyValue, Arc<dyn Measure>)> {
+        let channels = self.0.lock();
+        let live = channels.iter().filter_map(|(target, channel)| {
+            let target = KeyValue::new(names::GRPC_TARGET, target.clone());
+            Some((target, channel.upgrade()?))
         });
         live.collect()
     }
 }
 
 /// One gauge: what it shows of a channel.
-type Show = fn(&Measured, &mut dyn FnMut(f64, &[KeyValue]));
+type Show = fn(&dyn Measure, &mut dyn FnMut(f64, &[KeyValue]));
 
 /// Adds the gauges to a meter.
 pub(super) fn register(meter: &Meter, channels: &Arc<Channels>) {
@@ -110,8 +112,9 @@ pub(super) fn register(meter: &Meter, channels: &Arc<Channels>) {
 }
 
 fn observe(channels: &Channels, show: Show, to: &dyn AsyncInstrument<f64>) {
-    for (target, measured) in channels.measured() {
-        show(&measured, &mut |value, about| {
+    // Read without the lock: a channel may be dropped here, and takes its time.
+    for (target, channel) in channels.live() {
+        show(&*channel, &mut |value, about| {
             let mut attributes = Vec::with_capacity(1 + about.len());
             attributes.push(target.clone());
             attributes.extend_from_slice(about);
@@ -124,16 +127,16 @@ fn method(measured: &MethodMeasured) -> KeyValue {
     KeyValue::new(names::GRPC_METHOD, measured.method.clone())
 }
 
-fn thresholds(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
-    for of in &measured.methods {
+fn thresholds(channel: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for of in &channel.methods() {
         if let Some(threshold) = of.threshold {
             show(threshold.as_secs_f64(), &[method(of)]);
         }
     }
 }
 
-fn latencies(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
-    for of in &measured.methods {
+fn latencies(channel: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for of in &channel.methods() {
         let latency = of.latency.into_iter().flatten();
         for (quantile, latency) in ["0.5", "0.95", "0.99"].into_iter().zip(latency) {
             let quantile = KeyValue::new(names::QUANTILE, quantile);
@@ -142,27 +145,27 @@ fn latencies(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
     }
 }
 
-fn allowances(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
-    for of in &measured.methods {
+fn allowances(channel: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for of in &channel.methods() {
         if let Some(allowance) = of.win_rate_allowance {
             show(allowance, &[method(of)]);
         }
     }
 }
 
-fn budget(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
-    if let Some(tokens) = measured.budget {
+fn budget(channel: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    if let Some(tokens) = channel.budget() {
         show(tokens, &[]);
     }
 }
 
-fn breaker_states(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
+fn breaker_states(channel: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValue])) {
     const ALL: [BreakerState; 3] = [
         BreakerState::Closed,
         BreakerState::Open,
         BreakerState::HalfOpen,
     ];
-    for breaker in &measured.breakers {
+    for breaker in &channel.breakers() {
         for state in ALL {
             let is = f64::from(u8::from(state == breaker.state));
             let name = KeyValue::new(names::BREAKER, breaker.name.clone());
@@ -171,23 +174,23 @@ fn breaker_states(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
     }
 }
 
-fn error_rates(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
-    for breaker in &measured.breakers {
+fn error_rates(channel: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for breaker in &channel.breakers() {
         if let Some(rate) = breaker.error_rate {
             show(rate, &[KeyValue::new(names::BREAKER, breaker.name.clone())]);
         }
     }
 }
 
-fn in_flight(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
-    for endpoint in &measured.endpoints {
+fn in_flight(channel: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for endpoint in &channel.endpoints() {
         let name = KeyValue::new(names::ENDPOINT, endpoint.name.clone());
         show(endpoint.in_flight.into(), &[name]);
     }
 }
 
-fn endpoint_latencies(measured: &Measured, show: &mut dyn FnMut(f64, &[KeyValue])) {
-    for endpoint in &measured.endpoints {
+fn endpoint_latencies(channel: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for endpoint in &channel.endpoints() {
         if let Some(latency) = endpoint.latency {
             let name = KeyValue::new(names::ENDPOINT, endpoint.name.clone());
             show(latency.as_secs_f64(), &[name]);

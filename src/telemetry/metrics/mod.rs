@@ -4,7 +4,7 @@
 //! The instruments are made once for each meter provider and shared by all channels on it. Unlike a
 //! tracer provider, the global meter provider can be told from another one, so a provider that
 //! is installed later is found; it is looked for now and then, not at each call. Without one an
-//! instrument is the API's no-op, and a call that has ended well costs five of those.
+//! instrument is the API's no-op, and a call that ends well costs five of those.
 
 mod gauges;
 
@@ -26,9 +26,12 @@ use parking_lot::Mutex;
 use tonic::Code;
 use tonic_hedge_engine::gate::Reason;
 
-use self::gauges::Channels;
+use self::gauges::{Channels, Named};
 use super::{AttemptEnd, Further, LOOK_AGAIN, Measure, names, nanos};
-use crate::log::{AttemptKind, code_name};
+use crate::{
+    log::{AttemptKind, code_name},
+    method::HedgeEnd,
+};
 
 type Provider = Arc<dyn MeterProvider + Send + Sync>;
 
@@ -40,7 +43,7 @@ pub(crate) struct Metrics {
     /// When the provider is looked for again, in nanoseconds on the channel's clock.
     look_at: AtomicU64,
     /// What the gauges show.
-    channel: OnceLock<(Arc<str>, Weak<dyn Measure>)>,
+    channel: OnceLock<Named>,
 }
 
 /// The attributes of one method, made once: what a call that ends well records is looked up, not
@@ -69,8 +72,9 @@ struct Instruments {
     channels: Arc<Channels>,
 }
 
-/// Those on the global provider, and which one that was.
-static GLOBAL: Mutex<Option<(Provider, Arc<Instruments>)>> = Mutex::new(None);
+/// Those of each provider that lives: the global one, and those that were given to a channel.
+static ALL: Mutex<Vec<(Weak<dyn MeterProvider + Send + Sync>, Arc<Instruments>)>> =
+    Mutex::new(Vec::new());
 
 /// gRFC A66's bounds of a latency, in seconds.
 const LATENCIES: [f64; 41] = [
@@ -84,8 +88,11 @@ const DURATIONS: [f64; 14] = [
     0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
 ];
 
-/// gRFC A96's bounds of a number of attempts.
-const NUMBERS: [f64; 6] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+/// gRFC A96's bounds of a number of retries or hedges.
+const NUMBERS: [f64; 5] = [1.0, 2.0, 3.0, 4.0, 5.0];
+
+/// And of transparent retries, of which there may be more.
+const MORE_NUMBERS: [f64; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 10.0];
 
 // === impl Metrics ===
 
@@ -94,10 +101,14 @@ impl Metrics {
         self.given = Some(provider);
     }
 
-    /// Says what the gauges of the channel `target` show.
+    /// Says what the gauges of the channel `target` show: at once on a provider that was given,
+    /// else from the first call on.
     pub(crate) fn watch(&self, target: Arc<str>, channel: Weak<dyn Measure>) {
         // A channel is made once.
         let _again = self.channel.set((target, channel));
+        if self.given.is_some() {
+            self.look_now(Duration::ZERO);
+        }
     }
 
     /// Looks for the provider, if it is time. One load otherwise.
@@ -116,10 +127,7 @@ impl Metrics {
             None => nanos(now.saturating_add(LOOK_AGAIN)),
         };
         self.look_at.store(again, Ordering::Relaxed);
-        let found = match &self.given {
-            Some(provider) => Arc::new(Instruments::new(provider)),
-            None => Instruments::global(),
-        };
+        let found = Instruments::on(self.given.as_ref());
         let known = self.instruments.load();
         if known
             .as_ref()
@@ -127,8 +135,12 @@ impl Metrics {
         {
             return;
         }
-        if let Some((target, channel)) = self.channel.get() {
-            found.channels.add(target.clone(), channel.clone());
+        // Two calls that look at once find the same, and add the channel once.
+        if let Some(channel) = self.channel.get() {
+            if let Some(known) = &*known {
+                known.channels.remove(channel);
+            }
+            found.channels.add(channel);
         }
         self.instruments.store(Some(found));
     }
@@ -162,6 +174,7 @@ impl Metrics {
         let code = match end {
             AttemptEnd::Won(code) | AttemptEnd::Failed(code) => code,
             AttemptEnd::Lost | AttemptEnd::Discarded => Code::Cancelled,
+            AttemptEnd::Expired => Code::DeadlineExceeded,
         };
         to.attempt_duration.record(took, &method.grpc(code));
         to.attempts.add(1, &method.attempt(kind, end));
@@ -176,15 +189,14 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn hedge_won(&self, method: &MethodAttributes) {
+    pub(crate) fn hedge_ended(&self, method: &MethodAttributes, end: HedgeEnd) {
         if let Some(to) = &*self.instruments() {
-            to.hedges.add(1, &method.hedge("won"));
-        }
-    }
-
-    pub(crate) fn hedge_discarded(&self, method: &MethodAttributes) {
-        if let Some(to) = &*self.instruments() {
-            to.hedges.add(1, &method.hedge("discarded"));
+            let outcome = match end {
+                HedgeEnd::Won => "won",
+                HedgeEnd::Lost | HedgeEnd::Abandoned => "discarded",
+                HedgeEnd::Failed => "failed",
+            };
+            to.hedges.add(1, &method.hedge(outcome));
         }
     }
 
@@ -306,18 +318,19 @@ fn with(method: &[KeyValue; 2], third: KeyValue) -> [KeyValue; 3] {
 // === impl Instruments ===
 
 impl Instruments {
-    /// Those on the provider that is the global one now.
-    fn global() -> Arc<Self> {
-        let provider = global::meter_provider();
-        let mut known = GLOBAL.lock();
-        match &*known {
-            Some((of, instruments)) if Arc::ptr_eq(of, &provider) => instruments.clone(),
-            _ => {
-                let instruments = Arc::new(Self::new(&provider));
-                *known = Some((provider, instruments.clone()));
-                instruments
-            }
+    /// Those on this provider, or on the one that is the global one now.
+    fn on(given: Option<&Provider>) -> Arc<Self> {
+        let mut all = ALL.lock();
+        // Asked for under the lock, so that nobody comes after with an older one.
+        let provider = given.cloned().unwrap_or_else(global::meter_provider);
+        all.retain(|(known, _)| known.strong_count() > 0);
+        let weak = Arc::downgrade(&provider);
+        if let Some((_, instruments)) = all.iter().find(|(known, _)| known.ptr_eq(&weak)) {
+            return instruments.clone();
         }
+        let instruments = Arc::new(Self::new(&provider));
+        all.push((weak, instruments.clone()));
+        instruments
     }
 
     fn new(provider: &Provider) -> Self {
@@ -325,7 +338,7 @@ impl Instruments {
         let channels = Arc::new(Channels::default());
         gauges::register(&meter, &channels);
         let seconds = |name, what, bounds: &[f64]| seconds(&meter, name, what, bounds);
-        let number = |name, what, unit| number(&meter, name, what, unit);
+        let number = |name, what, unit, bounds: &[f64]| number(&meter, name, what, unit, bounds);
         let counter = |name: &'static str, what: &'static str, unit: &'static str| {
             let counter = meter.u64_counter(name);
             counter.with_description(what).with_unit(unit).build()
@@ -355,21 +368,24 @@ impl Instruments {
                 names::GRPC_CALL_RETRIES,
                 "Retries of a call, if any",
                 "{retry}",
+                &NUMBERS,
             ),
             transparent_retries: number(
                 names::GRPC_CALL_TRANSPARENT_RETRIES,
                 "Transparent retries of a call, if any",
                 "{transparent_retry}",
+                &MORE_NUMBERS,
             ),
             hedges_of_a_call: number(
                 names::GRPC_CALL_HEDGES,
                 "Hedges of a call, if any",
                 "{hedge}",
+                &NUMBERS,
             ),
             attempts: counter(names::ATTEMPTS, "Attempts that ended", "{attempt}"),
             hedges: counter(
                 names::HEDGES,
-                "Hedges started, won and discarded, and those that were kept back",
+                "Hedges started and what they ended in, and those that were kept back",
                 "{hedge}",
             ),
             threshold: seconds(
@@ -398,8 +414,9 @@ fn number(
     name: &'static str,
     what: &'static str,
     unit: &'static str,
+    bounds: &[f64],
 ) -> Histogram<u64> {
     let histogram = meter.u64_histogram(name).with_description(what);
-    let histogram = histogram.with_unit(unit).with_boundaries(NUMBERS.to_vec());
+    let histogram = histogram.with_unit(unit).with_boundaries(bounds.to_vec());
     histogram.build()
 }

@@ -2,7 +2,7 @@
 //!
 //! `telemetry-caller MODE`: serves in a thread of its own, whose time is not counted; then, for each
 //! number on a line of its input, makes that many calls and prints the nanoseconds of CPU per call.
-//! `telemetry-caller MODE CALLS`: makes that many and ends, for a profiler.
+//! `telemetry-caller MODE CALLS`: makes that many, one at a time, and ends, for a profiler.
 
 use std::{error::Error, net::SocketAddr, sync::mpsc, thread, time::Duration};
 
@@ -32,6 +32,9 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const IN_FLIGHT: usize = 16;
 
+/// So that counts are the same from run to run, within a few parts in a thousand.
+const COUNTED_IN_FLIGHT: usize = 1;
+
 /// Connections, buffers that grow, the first samples.
 const WARM_UP: usize = 500;
 
@@ -52,16 +55,16 @@ fn main() -> Outcome<()> {
             .descriptors(probe::FILE_DESCRIPTOR_SET)
             .hedge(Hedge::at(0.95).minimum_delay(NEVER));
         let client = ProbeClient::new(listened_to(builder, &mode)?.build()?);
-        drive(&client, WARM_UP).await?;
+        drive(&client, WARM_UP, IN_FLIGHT).await?;
         if let Some(calls) = calls {
-            return drive(&client, calls).await;
+            return drive(&client, calls, COUNTED_IN_FLIGHT).await;
         }
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         println!("ready");
         while let Some(line) = lines.next_line().await? {
             let calls: usize = line.parse()?;
             let before = cpu_nanos();
-            drive(&client, calls).await?;
+            drive(&client, calls, IN_FLIGHT).await?;
             println!("{}", (cpu_nanos() - before) / calls as f64);
         }
         Ok(())
@@ -98,7 +101,8 @@ mod listeners {
             "metrics" => {
                 // It collects once a minute, on a thread of its own.
                 let reader = PeriodicReader::builder(InMemoryMetricExporter::default()).build();
-                builder.meter_provider(SdkMeterProvider::builder().with_reader(reader).build())
+                let metering = SdkMeterProvider::builder().with_reader(reader).build();
+                builder.meter_provider(std::sync::Arc::new(metering))
             }
             _ => return None,
         })
@@ -128,12 +132,12 @@ mod listeners {
 }
 
 /// A closed loop.
-async fn drive(client: &ProbeClient<HedgedChannel>, calls: usize) -> Outcome<()> {
+async fn drive(client: &ProbeClient<HedgedChannel>, calls: usize, in_flight: usize) -> Outcome<()> {
     let mut callers = JoinSet::new();
-    for caller in 0..IN_FLIGHT {
+    for caller in 0..in_flight {
         let mut client = client.clone();
         callers.spawn(async move {
-            for _ in (caller..calls).step_by(IN_FLIGHT) {
+            for _ in (caller..calls).step_by(in_flight) {
                 client.get(ProbeRequest::default()).await?;
             }
             Ok::<_, Status>(())
