@@ -9,6 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
+    sync::Arc,
     time::Duration,
 };
 
@@ -122,7 +123,7 @@ impl Exported {
             .build();
         let metrics = InMemoryMetricExporter::default();
         let reader = PeriodicReader::builder(metrics.clone()).build();
-        let metering = SdkMeterProvider::builder().with_reader(reader).build();
+        let metering = Arc::new(SdkMeterProvider::builder().with_reader(reader).build());
 
         let replicas = [
             Replica::start("a", tail).await,

@@ -1,6 +1,6 @@
 //! The page that Prometheus scrapes: `/metrics` in its text format, as an application serves it.
 
-use std::{convert::Infallible, error::Error};
+use std::{convert::Infallible, error::Error, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header::CONTENT_TYPE};
@@ -13,7 +13,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 
 /// A meter provider, and the page that shows what it was told. Dropped, the page is gone.
 pub(crate) struct Page {
-    pub(crate) provider: SdkMeterProvider,
+    pub(crate) provider: Arc<SdkMeterProvider>,
     pub(crate) port: u16,
     server: JoinHandle<()>,
 }
@@ -44,7 +44,7 @@ impl Page {
             }
         });
         Ok(Self {
-            provider,
+            provider: Arc::new(provider),
             port,
             server,
         })

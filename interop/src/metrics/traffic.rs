@@ -100,7 +100,7 @@ struct Caller {
 /// Makes all calls, and waits for the end of each. What was sent comes by the channel's name. The
 /// channels stay, since their gauges go with them.
 pub(crate) async fn run(
-    metrics: &SdkMeterProvider,
+    metrics: &Arc<SdkMeterProvider>,
 ) -> Result<(BTreeMap<&'static str, Sent>, impl Sized), Box<dyn Error>> {
     let replicas = [
         Replica::start(service(AsAsked)).await?,
