@@ -88,6 +88,7 @@ fn links_lead_somewhere() {
         "README.md",
         "CHANGELOG.md",
         "CONTRIBUTING.md",
+        "docs/observability.md",
         "tests/README.md",
         "interop/README.md",
     ] {
@@ -98,6 +99,7 @@ fn links_lead_somewhere() {
             .skip(1)
             .filter_map(|rest| rest.split(')').next());
         for target in targets.filter(|target| !target.contains("://")) {
+            let (target, _heading) = target.split_once('#').unwrap_or((target, ""));
             let path = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join(folder)
                 .join(target);

@@ -1,14 +1,8 @@
 //! A Jaeger of our own: started on free ports, asked by its query API.
 
-use std::{error::Error, fs::File, net::TcpListener, path::Path, process::Stdio, time::Duration};
+use std::{error::Error, fs::File, path::Path, process::Stdio, time::Duration};
 
-use bytes::Bytes;
-use http::Uri;
-use http_body_util::{BodyExt as _, Empty};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use interop::http::{Api, escaped, free_ports};
 use serde_json::Value;
 use tokio::{
     process::{Child, ChildStdin, Command},
@@ -27,8 +21,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Jaeger {
     otlp_grpc: u16,
     otlp_http: u16,
-    query: u16,
-    client: Client<HttpConnector, Empty<Bytes>>,
+    query: Api,
     input: ChildStdin,
     child: Child,
 }
@@ -51,13 +44,12 @@ impl Jaeger {
         let mut jaeger = Self {
             otlp_grpc,
             otlp_http,
-            query,
-            client: Client::builder(TokioExecutor::new()).build_http(),
+            query: Api::on(query),
             input,
             child,
         };
         let ready = async {
-            while jaeger.get("/api/services").await.is_err() {
+            while jaeger.query.get("/api/services").await.is_err() {
                 if let Some(status) = jaeger.child.try_wait()? {
                     return Err(format!("Jaeger ended: {status}; see {}", log.display()).into());
                 }
@@ -140,46 +132,8 @@ impl Jaeger {
     }
 
     async fn traces(&self, path: &str) -> Result<Vec<Trace>, Box<dyn Error>> {
-        let answer = self.get(path).await?;
+        let answer = self.query.get(path).await?;
         let traces = answer["data"].as_array().map_or(&[][..], Vec::as_slice);
         traces.iter().map(Trace::read).collect()
     }
-
-    async fn get(&self, path: &str) -> Result<Value, Box<dyn Error>> {
-        let uri: Uri = format!("http://127.0.0.1:{}{path}", self.query).parse()?;
-        let answer = self.client.get(uri).await?;
-        let status = answer.status();
-        let body = answer.into_body().collect().await?.to_bytes();
-        if !status.is_success() {
-            return Err(format!("{path}: {status}: {}", String::from_utf8_lossy(&body)).into());
-        }
-        Ok(serde_json::from_slice(&body)?)
-    }
-}
-
-/// Ports that nothing uses. All are held until all are found, so that they differ.
-fn free_ports<const N: usize>() -> Result<[u16; N], Box<dyn Error>> {
-    let mut listeners = Vec::new();
-    for _ in 0..N {
-        listeners.push(TcpListener::bind("127.0.0.1:0")?);
-    }
-    let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
-}
-
-/// As a value in a URL's query.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => {
-                escaped.push(char::from(byte));
-            }
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
 }

@@ -78,7 +78,7 @@ pub(super) fn register(meter: &Meter, channels: &Arc<Channels>) {
         (
             names::BREAKER_STATE,
             "1 for the state that the circuit breaker is in",
-            "1",
+            "{state}",
             breaker_states,
         ),
         (
