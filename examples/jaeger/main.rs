@@ -21,8 +21,7 @@ mod traced;
 
 use std::{error::Error, process::ExitCode};
 
-use opentelemetry::global;
-use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
+use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 
 use args::Args;
 use fleet::Fleet;
@@ -55,8 +54,6 @@ async fn main() -> ExitCode {
 
 /// Plays the scenes; says what there is to see once the collector has it.
 async fn run(endpoint: &str) -> Result<String, Box<dyn Error>> {
-    // What an application does once: without a propagator no server hears of its attempt's span.
-    global::set_text_map_propagator(TraceContextPropagator::new());
     let provider = SdkTracerProvider::builder()
         .with_resource(Resource::builder().with_service_name("shop").build())
         .with_batch_exporter(otlp::exporter(endpoint).await?)
