@@ -472,7 +472,7 @@ prop_compose! {
 prop_compose! {
     fn any_breaker()(
         consecutive in count(&[1, 2, 5, u32::MAX]),
-        window in span(s(1), s(600)),
+        window in span(s(1), s(300)),
         calls in count(&[2, 3, 20, u64::MAX]),
         ratio in within(f64::MIN_POSITIVE, 1.0),
         floor in within(f64::MIN_POSITIVE, 1.0),

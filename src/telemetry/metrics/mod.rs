@@ -55,6 +55,9 @@ pub(crate) struct MethodAttributes {
     grpc_ok: [KeyValue; 3],
     rpc_ok: [KeyValue; 3],
     original_won: [KeyValue; 4],
+    /// The first reason that a hedge was kept back for: of a method that can never be hedged it is
+    /// that of each call.
+    suppressed: OnceLock<(Reason, [KeyValue; 4])>,
 }
 
 /// The instruments on one provider.
@@ -203,10 +206,15 @@ impl Metrics {
     }
 
     pub(crate) fn hedge_suppressed(&self, method: &MethodAttributes, reason: Reason) {
-        if let Some(to) = &*self.instruments() {
-            let [grpc_method, target, outcome] = method.hedge("suppressed");
-            let gate = KeyValue::new(names::GATE_ATTRIBUTE, reason.name());
-            to.hedges.add(1, &[grpc_method, target, outcome, gate]);
+        let guard = self.instruments();
+        let Some(to) = &*guard else { return };
+        let (usual, suppressed) = method
+            .suppressed
+            .get_or_init(|| (reason, method.suppressed(reason)));
+        if *usual == reason {
+            to.hedges.add(1, suppressed);
+        } else {
+            to.hedges.add(1, &method.suppressed(reason));
         }
     }
 
@@ -273,6 +281,7 @@ impl MethodAttributes {
             ],
             original_won: attempt(&method, AttemptKind::Original, AttemptEnd::Won(Code::Ok)),
             method,
+            suppressed: OnceLock::new(),
         }
     }
 
@@ -291,6 +300,12 @@ impl MethodAttributes {
             KeyValue::new(names::RPC_STATUS_CODE, code_name(code)),
             KeyValue::new(names::ERROR_TYPE, code_name(code)),
         ]
+    }
+
+    fn suppressed(&self, reason: Reason) -> [KeyValue; 4] {
+        let [grpc_method, target, outcome] = self.hedge("suppressed");
+        let gate = KeyValue::new(names::GATE_ATTRIBUTE, reason.name());
+        [grpc_method, target, outcome, gate]
     }
 
     fn hedge(&self, outcome: &'static str) -> [KeyValue; 3] {
