@@ -2,9 +2,7 @@
 //! attempt's headers, and its end.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use opentelemetry::{
-    Context, KeyValue, TraceFlags, global, propagation::Injector, trace::TraceContextExt,
-};
+use opentelemetry::{Context, KeyValue, global, propagation::Injector, trace::TraceContextExt};
 
 use super::{
     names,
