@@ -113,6 +113,15 @@ impl Budget {
         })
     }
 
+    /// Changes [`BudgetPolicy::ratio`] while calls go on, for all channels and layers that share
+    /// this budget. The tokens that it holds stay.
+    ///
+    /// # Errors
+    /// The ratio is out of its bounds; then nothing changes.
+    pub fn set_ratio(&self, ratio: f64) -> Result<(), PolicyError> {
+        self.bucket.set_ratio(ratio)
+    }
+
     /// The tokens that there are now.
     pub fn balance(&self) -> f64 {
         self.bucket.balance(self.epoch.elapsed())

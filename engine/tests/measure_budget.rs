@@ -80,6 +80,47 @@ fn bu4_contention_over_the_reserve() {
     }
 }
 
+/// BU6: tokens have no date: an idle hour neither adds to them nor takes any away.
+#[test]
+fn bu6_nothing_expires() {
+    let budget = budget(0.2, 100.0, 7.0, 0.0);
+    assert_eq!(budget.balance(Duration::from_secs(3_600)), 7.0);
+    assert_eq!(drain(&budget, Duration::from_secs(7_200)), 7);
+}
+
+/// BU8: at one call a second a hundredth of the calls is one attempt in 100 s, and a reserve of a
+/// tenth one in ten: there is no other floor.
+#[test]
+fn bu8_low_traffic() {
+    for (reserve, granted) in [(0.0, 10), (0.1, 110)] {
+        let budget = budget(0.01, 100.0, 0.0, reserve);
+        let mut further = 0;
+        for second in 1..=1_000 {
+            let now = Duration::from_secs(second);
+            budget.deposit(now);
+            further += drain(&budget, now);
+        }
+        assert_eq!(further, granted);
+    }
+}
+
+/// BU15: whoever holds the budget has the new ratio, and what it holds is carried over.
+#[test]
+fn bu15_live_change() {
+    let budget = budget(0.5, 100.0, 3.0, 0.0);
+    let old = budget.clone();
+    old.deposit(Duration::ZERO);
+    budget.set_ratio(0.25).unwrap();
+    assert_eq!(old.balance(Duration::ZERO), 3.5);
+    old.deposit(Duration::ZERO);
+    assert_eq!(budget.balance(Duration::ZERO), 3.75);
+    for wrong in [-0.1, f64::NAN, f64::INFINITY] {
+        assert_eq!(budget.set_ratio(wrong).unwrap_err().field(), "Budget.ratio");
+    }
+    old.deposit(Duration::ZERO);
+    assert_eq!(budget.balance(Duration::ZERO), 4.0);
+}
+
 #[test]
 fn bu11_total_outage() {
     let budget = budget(0.2, 100.0, 10.0, 0.0);

@@ -39,7 +39,7 @@ pub struct Budget(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     /// What a call deposits, in millionths, as all amounts here.
-    deposit: u64,
+    deposit: AtomicU64,
     capacity: u64,
     /// What a second adds.
     reserve: u64,
@@ -56,7 +56,7 @@ impl Budget {
     pub fn new(policy: &BudgetPolicy) -> Result<Self, PolicyError> {
         policy.validate()?;
         Ok(Self(Arc::new(Shared {
-            deposit: millionths(policy.ratio),
+            deposit: AtomicU64::new(millionths(policy.ratio)),
             capacity: millionths(policy.capacity),
             reserve: millionths(policy.reserve),
             balance: AtomicU64::new(millionths(policy.initial)),
@@ -68,7 +68,17 @@ impl Budget {
     /// would fund itself.
     pub fn deposit(&self, now: Duration) {
         self.0.accrue(now);
-        self.0.add(self.0.deposit);
+        self.0.add(self.0.deposit.load(Ordering::Relaxed));
+    }
+
+    /// Changes [`BudgetPolicy::ratio`] for all who share the budget. What it holds stays.
+    ///
+    /// # Errors
+    /// The ratio is out of its bounds; then nothing changes.
+    pub fn set_ratio(&self, ratio: f64) -> Result<(), PolicyError> {
+        BudgetPolicy::default().ratio(ratio).validate()?;
+        self.0.deposit.store(millionths(ratio), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Takes one token, if there is one.
