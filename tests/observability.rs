@@ -142,7 +142,9 @@ impl Exported {
             client.get(asked(0, Code::Ok)).await.unwrap();
         }
         client.get(asked(60_000, Code::Ok)).await.unwrap();
-        client.get(asked(0, Code::Unavailable)).await.unwrap();
+        // However slow the machine: a failure with nothing else in flight is retried.
+        let failing = Request::new(asked(0, Code::Unavailable)).without_hedging();
+        client.get(failing).await.unwrap();
         client.get(asked(0, Code::Internal)).await.unwrap_err();
         client.put(asked(0, Code::Ok)).await.unwrap();
         let prefetch = Request::new(asked(300, Code::Ok));
