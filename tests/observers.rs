@@ -51,6 +51,11 @@ impl Drop for Bomb {
     }
 }
 
+/// Panics with what panics when it is dropped.
+fn panic_with_a_bomb() {
+    std::panic::panic_any(Bomb);
+}
+
 struct World {
     client: ProbeClient<HedgedChannel>,
     channel: HedgedChannel,
@@ -118,7 +123,7 @@ async fn on_hedge_holds_no_answer_up() {
 #[tokio::test(start_paused = true)]
 async fn on_hedge_that_fails_panics_or_stalls_is_reported_and_harms_nothing() {
     type Case = (fn(Builder) -> Builder, Duration, &'static str);
-    let cases: [Case; 5] = [
+    let cases: [Case; 7] = [
         (
             |builder| builder.on_hedge(|_| async { Err(io::Error::other("no pager")) }),
             20 * MS,
@@ -139,6 +144,26 @@ async fn on_hedge_that_fails_panics_or_stalls_is_reported_and_harms_nothing() {
                 builder.on_hedge(|start| async move {
                     tokio::task::yield_now().await;
                     assert_eq!(start.attempts, 0, "a panic of the future");
+                    Ok::<(), io::Error>(())
+                })
+            },
+            20 * MS,
+            "it panicked",
+        ),
+        (
+            |builder| {
+                builder.on_hedge(|_| {
+                    panic_with_a_bomb();
+                    async { Ok::<(), io::Error>(()) }
+                })
+            },
+            20 * MS,
+            "it panicked",
+        ),
+        (
+            |builder| {
+                builder.on_hedge(|_| async {
+                    panic_with_a_bomb();
                     Ok::<(), io::Error>(())
                 })
             },
@@ -257,7 +282,11 @@ async fn on_event_that_panics_goes_on() {
     let mut world = world(|builder| {
         builder.on_event(move |event: &HedgeEvent| {
             seen.send(event.kind).unwrap();
-            assert!(matches!(event.kind, HedgeEventKind::Won { .. }), "a panic");
+            match event.kind {
+                HedgeEventKind::Won { .. } => {}
+                HedgeEventKind::Started { .. } => panic_with_a_bomb(),
+                _ => panic!("a panic"),
+            }
         })
     });
     slow(&mut world).await;

@@ -150,9 +150,8 @@ impl Observers {
         let reported = Arc::clone(&self.reported);
         Some(Box::pin(async move {
             let method = Arc::clone(&start.method);
-            let observed = catch_unwind(AssertUnwindSafe(|| observer(start)));
-            let outcome = match observed {
-                Err(_) => Err(PANICKED.to_owned()),
+            let outcome = match caught(|| observer(start)) {
+                Err(Panicked) => Err(PANICKED.to_owned()),
                 Ok(observation) => match timeout(PATIENCE, Guarded(Some(observation))).await {
                     Err(_) => Err(format!("it was not ready in {PATIENCE:?}")),
                     Ok(outcome) => outcome,
@@ -204,7 +203,7 @@ fn start(observer: OnEvent, reported: Arc<AtomicBool>) -> Option<SyncSender<Hedg
 
 fn run(observer: &OnEvent, events: &Receiver<HedgeEvent>, reported: &AtomicBool) {
     for event in events {
-        if catch_unwind(AssertUnwindSafe(|| observer(&event))).is_err() {
+        if let Err(Panicked) = caught(|| observer(&event)) {
             report(reported, "on_event", &event.method, PANICKED);
         }
     }
@@ -218,6 +217,20 @@ fn report(reported: &AtomicBool, observer: &'static str, method: &str, error: &s
     }
 }
 
+/// What a user's function ended in.
+struct Panicked;
+
+/// Runs a user's function, which may panic, and so may the drop of what it panics with.
+fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            // It could go on like this for ever.
+            std::mem::forget(again);
+        }
+        Panicked
+    })
+}
+
 /// A future whose panic is its error, wherever it panics: polled, dropped, or in its error's text.
 struct Guarded(Option<Observation>);
 
@@ -225,14 +238,14 @@ impl Future for Guarded {
     type Output = Result<(), String>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = catch_unwind(AssertUnwindSafe(|| match &mut self.0 {
+        let polled = caught(|| match &mut self.0 {
             Some(observation) => {
                 let polled = observation.as_mut().poll(cx);
                 polled.map_err(|error| error.to_string())
             }
             None => Poll::Pending,
-        }));
-        polled.unwrap_or_else(|_| Poll::Ready(Err(PANICKED.to_owned())))
+        });
+        polled.unwrap_or_else(|Panicked| Poll::Ready(Err(PANICKED.to_owned())))
     }
 }
 
@@ -240,7 +253,7 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         let observation = self.0.take();
         // Whoever wants to know of it: the panic's own hook has told.
-        let _panic = catch_unwind(AssertUnwindSafe(|| drop(observation)));
+        let _dropped = caught(|| drop(observation));
     }
 }
 
