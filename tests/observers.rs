@@ -296,6 +296,32 @@ async fn on_event_that_panics_goes_on() {
     assert_eq!(slow(&mut world).await, (true, 20 * MS));
 }
 
+/// Each is reported aloud: one that fails does not hide the other.
+#[tokio::test(start_paused = true)]
+async fn each_observer_is_reported_for_itself() {
+    // While there is one subscriber, tracing asks only the thread that comes first by a line whether
+    // it wants it, and here that is the observer's own.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+    let logged = Logged::here();
+    let (seen, events) = mpsc::channel();
+    let mut world = world(|builder| {
+        builder
+            .on_event(move |_: &HedgeEvent| {
+                seen.send(()).unwrap();
+                panic!("a panic");
+            })
+            .on_hedge(|_| async { Err(io::Error::other("no pager")) })
+    });
+    // By the second event, the first one's panic is reported.
+    for _ in 0..2 {
+        world.client.put(asked(0, Code::Ok)).await.unwrap();
+        events.recv_timeout(PATIENCE).unwrap();
+    }
+    slow(&mut world).await;
+    let of_on_hedge = logged.of("no pager");
+    assert_eq!(of_on_hedge[0].level, tracing::Level::WARN);
+}
+
 /// While it stalls, calls go on; what its queue can't hold is counted, and logged ever more rarely.
 #[tokio::test(start_paused = true)]
 async fn on_event_that_stalls_holds_no_call_up() {

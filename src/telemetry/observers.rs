@@ -103,8 +103,9 @@ pub enum HedgeEventKind {
 pub(crate) struct Observers {
     on_hedge: Option<OnHedge>,
     on_event: Option<Events>,
-    /// A failing observer is reported once at `warn`, then at `debug`.
-    reported: Arc<AtomicBool>,
+    /// A failing observer is reported once at `warn`, then at `debug`: each for itself.
+    on_hedge_reported: Arc<AtomicBool>,
+    on_event_reported: Arc<AtomicBool>,
 }
 
 struct Events {
@@ -147,7 +148,7 @@ impl Observers {
     ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let observer = Arc::clone(self.on_hedge.as_ref()?);
         let start = start();
-        let reported = Arc::clone(&self.reported);
+        let reported = Arc::clone(&self.on_hedge_reported);
         Some(Box::pin(async move {
             let method = Arc::clone(&start.method);
             let outcome = match caught(|| observer(start)) {
@@ -168,7 +169,7 @@ impl Observers {
         let Some(events) = &self.on_event else { return };
         let queue = events.queue.get_or_init(|| {
             let observer = Arc::clone(&events.observer);
-            start(observer, Arc::clone(&self.reported))
+            start(observer, Arc::clone(&self.on_event_reported))
         });
         let Some(queue) = queue else { return };
         if queue.try_send(event()).is_err() {
