@@ -188,6 +188,8 @@ impl Metrics {
     pub(crate) fn hedge_started(&self, method: &MethodAttributes, threshold: Option<Duration>) {
         if let Some(to) = &*self.instruments() {
             to.hedges.add(1, &method.hedge("started"));
+            // While none wins, the share of those that do is 0, and not missing.
+            to.hedges.add(0, &method.hedge("won"));
             if let Some(threshold) = threshold {
                 to.threshold.record(threshold.as_secs_f64(), &method.method);
             }
