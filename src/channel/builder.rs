@@ -311,8 +311,9 @@ impl Builder {
     }
 
     /// Where metrics go. Default: the global provider; one that is installed after the first call
-    /// is found within a tenth of a second. Channels that are given clones of one `Arc` share their
-    /// instruments, as those on the global provider do.
+    /// is found within a tenth of a second. Give all channels clones of one `Arc`: they share their
+    /// instruments then, as those on the global provider do, while each new `Arc` leaves callbacks in
+    /// the SDK that it cannot take back.
     #[cfg(feature = "telemetry")]
     pub fn meter_provider(
         mut self,
@@ -335,7 +336,7 @@ impl Builder {
     /// depend on it: an error or a panic is logged, and so is that it is not ready after 100 ms;
     /// then the hedge starts. The race goes on meanwhile: it drops the future if it ends first, and
     /// waits for it no longer when an attempt fails. It is polled by the call, so it must not
-    /// block, as no future may.
+    /// block, as no future may. One that holds a clone of the channel keeps both for ever.
     ///
     /// ```
     /// # use tonic_hedge::{BuildError, Hedge, HedgedChannel, HedgeStart};

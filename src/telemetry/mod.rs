@@ -68,7 +68,7 @@ pub(crate) struct AttemptInfo<'a> {
     pub(crate) previous: u32,
     /// Why it starts.
     pub(crate) kind: AttemptKind,
-    /// The host or address of the endpoint, or the path of its socket.
+    /// The host or address of the endpoint, or its name where it has neither.
     pub(crate) address: &'a str,
     /// Its port, if it has one.
     pub(crate) port: Option<u16>,
