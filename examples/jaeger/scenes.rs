@@ -82,8 +82,8 @@ impl Scene {
             }
             Self::HedgeWins => {
                 "Two attempts that overlap, on two replicas, each with its replica's span under it. \
-                 On the call: seven hedge.gate events that all hold, hedge.started, hedge.won. The \
-                 original is discarded, and no error."
+                 On the call: seven hedge.gate events that all hold, hedge.started, hedge.discarded, \
+                 hedge.won. The original is discarded, and no error."
             }
             Self::OriginalWins => {
                 "As before, but the hedge is the attempt that is discarded: hedge.discarded."
