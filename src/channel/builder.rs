@@ -184,8 +184,9 @@ impl Builder {
 
     /// One existing channel. All attempts go through it, and its balancer decides where: whether
     /// a hedge meets its original's endpoint cannot be told, and `measured()` says so; resets
-    /// are rationed for all its connections together, as if they were one. Right
-    /// behind a proxy that balances each request; elsewhere name the endpoints.
+    /// are rationed for all its connections together, as if they were one. It wants the setting
+    /// that [`EndpointSpec::channel`] names. Right behind a proxy that balances each request;
+    /// elsewhere name the endpoints.
     pub fn channel(mut self, channel: Channel) -> Self {
         self.source(EndpointSet::opaque(channel));
         self

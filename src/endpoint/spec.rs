@@ -74,7 +74,9 @@ impl EndpointSpec {
     }
 
     /// An endpoint behind a channel that somebody else made, for example with a connector of
-    /// their own. It is taken as always connected, since nothing can be known of it.
+    /// their own. It is taken as always connected, since nothing can be known of it. Make it with
+    /// `http2_max_concurrent_reset_streams(4096)`, as endpoints by address are: with tonic's default a
+    /// connection under many hedges forgets which streams it has reset, and may be closed for it.
     pub fn channel(name: impl Into<Arc<str>>, channel: Channel) -> Self {
         Self::of(Route::Made(channel), Some(name.into()), None)
     }
