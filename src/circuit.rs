@@ -113,6 +113,10 @@ impl Circuit {
         });
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.breaker.is_closed()
+    }
+
     pub(crate) fn reading(&self, now: Duration) -> BreakerReading {
         self.breaker.reading(now)
     }

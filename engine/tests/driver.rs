@@ -194,24 +194,27 @@ impl World {
     }
 
     fn asked_race(&self, rules: Rules, plans: &[Plan], answers: &[Answer]) -> Drive<Script> {
-        let host = Script {
-            world: self.clone(),
-            plans: plans.to_vec(),
-            answers: answers.to_vec(),
-            thinks: None,
-            loan: None,
-            spent: Vec::new(),
-        };
-        Drive::new(host, rules, Instant::now())
+        self.script(rules, plans, answers, None)
     }
 
     /// Each yes takes its time.
     fn slow_race(&self, rules: Rules, plans: &[Plan], thinks: Duration) -> Drive<Script> {
+        let at_once = [Answer::Granted(Duration::ZERO)];
+        self.script(rules, plans, &at_once, Some(thinks))
+    }
+
+    fn script(
+        &self,
+        rules: Rules,
+        plans: &[Plan],
+        answers: &[Answer],
+        thinks: Option<Duration>,
+    ) -> Drive<Script> {
         let host = Script {
             world: self.clone(),
             plans: plans.to_vec(),
-            answers: vec![Answer::Granted(Duration::ZERO)],
-            thinks: Some(thinks),
+            answers: answers.to_vec(),
+            thinks,
             loan: None,
             spent: Vec::new(),
         };

@@ -363,7 +363,7 @@ impl Host for CallHost {
         };
         // What held when it was asked for may hold no more: a backoff or an observer is over.
         let further = launch.kind != Kind::Original && launch.replaces.is_none();
-        if further && !self.breaker_is_closed(now) {
+        if further && !self.breaker_is_closed() {
             self.not_launched(&launch, Reason::Gate(Gate::BreakerClosed));
             return None;
         }

@@ -123,10 +123,11 @@ impl fmt::Debug for Telemetry {
 impl MethodTelemetry {
     /// `name` is `package.Service/Method`, or `other`, which is `known` to no descriptor.
     pub(crate) fn new(channel: &Arc<Telemetry>, name: &str, known: bool) -> Self {
+        let name = name.into();
         Self {
             channel: Arc::clone(channel),
-            name: name.into(),
-            attributes: MethodAttributes::new(name, known, &channel.target),
+            attributes: MethodAttributes::new(&name, known, &channel.target),
+            name,
         }
     }
 

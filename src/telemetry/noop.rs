@@ -78,7 +78,7 @@ pub(super) mod metrics {
     pub(crate) struct MethodAttributes;
 
     impl MethodAttributes {
-        pub(crate) fn new(_name: &str, _known: bool, _target: &Arc<str>) -> Self {
+        pub(crate) fn new(_name: &Arc<str>, _known: bool, _target: &Arc<str>) -> Self {
             Self
         }
     }

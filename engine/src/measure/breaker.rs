@@ -137,11 +137,17 @@ impl Breaker {
         })))
     }
 
+    /// Whether it is closed: one atomic load.
+    pub fn is_closed(&self) -> bool {
+        // Acquire: see `admit`.
+        self.0.closed.load(Ordering::Acquire)
+    }
+
     /// Asks for a call. While closed, one atomic load.
     pub fn admit(&self, now: Duration) -> Admission {
         // Acquire, with the Release in `Probe::decide`: a call that sees the breaker closed
         // again sees the cleared window as well.
-        if self.0.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Admission::Closed;
         }
         self.admit_not_closed(now)
@@ -194,8 +200,9 @@ impl Breaker {
     /// breaker.
     ///
     /// That of a call from before the breaker has opened and closed again is none: it tells of
-    /// what the probe has found to be over. Discarded and cancelled attempts are no outcomes. Those that end after the breaker has
-    /// opened change nothing: the probe decides. A success costs a few atomic operations.
+    /// what the probe has found to be over. Discarded and cancelled attempts are no outcomes.
+    /// Those that end after the breaker has opened change nothing: the probe decides. A success
+    /// costs a few atomic operations.
     pub fn record_of(
         &self,
         admitted: Duration,

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use tonic_hedge_engine::{
-    gate::{BreakerState, Gate, Hold, Reading, Reason, Report, Snapshot, Value},
+    gate::{Gate, Hold, Reading, Reason, Report, Snapshot, Value},
     race::{Answer, Kind, Launch},
 };
 
 use super::CallHost;
-use crate::{criticality::Criticality, endpoint};
+use crate::{circuit::Circuit, criticality::Criticality, endpoint};
 
 impl CallHost {
     fn snapshot(&self, clock: Duration) -> Snapshot {
@@ -153,14 +153,13 @@ impl CallHost {
         }
     }
 
-    pub(super) fn breaker_is_closed(&self, now: Duration) -> bool {
-        let circuit = self.method.circuit();
-        circuit.is_none_or(|it| it.reading(self.clock(now)).state == BreakerState::Closed)
+    pub(super) fn breaker_is_closed(&self) -> bool {
+        self.method.circuit().is_none_or(Circuit::is_closed)
     }
 
     pub(super) fn ask_retry(&mut self, now: Duration, backoff: Option<u32>) -> Answer {
         let clock = self.clock(now);
-        if self.breaker_is_closed(now) {
+        if self.breaker_is_closed() {
             self.granted = self.shared.budget().try_withdraw(clock);
         }
         if self.granted.is_none() {

@@ -262,13 +262,12 @@ impl fmt::Debug for Metrics {
 
 impl MethodAttributes {
     /// `name` is `package.Service/Method`, or `other`, which is `known` to no descriptor.
-    pub(crate) fn new(name: &str, known: bool, target: &Arc<str>) -> Self {
-        let name: Arc<str> = name.into();
+    pub(crate) fn new(name: &Arc<str>, known: bool, target: &Arc<str>) -> Self {
         let rpc_method = match known {
             true => KeyValue::new(names::RPC_METHOD, name.clone()),
             false => KeyValue::new(names::RPC_METHOD, names::RPC_OTHER),
         };
-        let grpc_method = KeyValue::new(names::GRPC_METHOD, name);
+        let grpc_method = KeyValue::new(names::GRPC_METHOD, name.clone());
         let target = KeyValue::new(names::GRPC_TARGET, target.clone());
         let method = [grpc_method, target];
         Self {
