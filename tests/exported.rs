@@ -5,6 +5,8 @@
 
 #[path = "support/duplex.rs"]
 mod duplex;
+#[path = "support/recorded.rs"]
+mod recorded;
 mod support;
 
 use std::{sync::Arc, time::Duration};
@@ -15,10 +17,10 @@ use opentelemetry_sdk::{
     metrics::{
         InMemoryMetricExporter, InMemoryMetricExporterBuilder, PeriodicReader, SdkMeterProvider,
         Temporality,
-        data::{AggregatedMetrics, MetricData},
     },
     trace::{InMemorySpanExporter, SdkTracerProvider, SpanData},
 };
+use recorded::{What, recorded};
 use support::{ProbeClient, ProbeRequest};
 use tonic::{Code, Request, Status};
 use tonic_hedge::{
@@ -205,55 +207,29 @@ fn events(call: &SpanData) -> Vec<String> {
     told
 }
 
-/// Every counter and histogram with what was added; the gauges are looked at elsewhere.
+/// Every counter and histogram with what was added.
 fn counted(exporter: &InMemoryMetricExporter) -> Vec<String> {
-    let mut lines = Vec::new();
-    let exported = exporter.get_finished_metrics().unwrap();
-    let scopes = exported.iter().flat_map(|it| it.scope_metrics());
-    for metric in scopes.flat_map(|scope| scope.metrics()) {
-        let mut line = |attributes: Vec<KeyValue>, value: String| {
-            let known = [
-                "grpc.method",
-                "grpc.target",
-                "rpc.method",
-                "rpc.system.name",
-            ];
-            let mut about: Vec<_> = attributes
-                .iter()
-                .filter(|kv| !known.contains(&kv.key.as_str()))
-                .map(|kv| kv.value.to_string())
-                .collect();
-            about.sort();
-            lines.push(format!("{}{{{}}} {value}", metric.name(), about.join(",")));
+    let known = [
+        "grpc.method",
+        "grpc.target",
+        "rpc.method",
+        "rpc.system.name",
+    ];
+    let lines = recorded(exporter).into_iter().map(|it| {
+        let mut about: Vec<_> = it
+            .attributes
+            .iter()
+            .filter(|kv| !known.contains(&kv.key.as_str()))
+            .map(|kv| kv.value.to_string())
+            .collect();
+        about.sort();
+        let value = match it.what {
+            What::Sum(sum) => sum.to_string(),
+            What::Times(count) => format!("x{count}"),
         };
-        match metric.data() {
-            AggregatedMetrics::U64(MetricData::Sum(sum)) => {
-                for point in sum.data_points() {
-                    line(
-                        point.attributes().cloned().collect(),
-                        point.value().to_string(),
-                    );
-                }
-            }
-            AggregatedMetrics::U64(MetricData::Histogram(histogram)) => {
-                for point in histogram.data_points() {
-                    line(
-                        point.attributes().cloned().collect(),
-                        point.sum().to_string(),
-                    );
-                }
-            }
-            AggregatedMetrics::F64(MetricData::Histogram(histogram)) => {
-                for point in histogram.data_points() {
-                    line(
-                        point.attributes().cloned().collect(),
-                        format!("x{}", point.count()),
-                    );
-                }
-            }
-            _ => {}
-        }
-    }
+        format!("{}{{{}}} {value}", it.name, about.join(","))
+    });
+    let mut lines: Vec<_> = lines.collect();
     lines.sort();
     lines
 }

@@ -4,6 +4,8 @@
 
 #[path = "support/duplex.rs"]
 mod duplex;
+#[path = "support/recorded.rs"]
+mod recorded;
 mod support;
 
 use std::{
@@ -19,13 +21,11 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::{
     error::OTelSdkResult,
-    metrics::{
-        InMemoryMetricExporter, PeriodicReader, SdkMeterProvider,
-        data::{AggregatedMetrics, MetricData},
-    },
+    metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider},
     trace::{SdkTracerProvider, Span, SpanData, SpanProcessor},
 };
 use parking_lot::Mutex;
+use recorded::{What, recorded};
 use support::{Answer, Arrival, ProbeClient, ProbeReply, ProbeRequest};
 use tokio::task::JoinSet;
 use tonic::{Code, Request, Status, client::Grpc};
@@ -92,36 +92,16 @@ type Sums = BTreeMap<(String, String), u64>;
 fn sums(metering: &SdkMeterProvider, exporter: &InMemoryMetricExporter) -> Sums {
     exporter.reset();
     metering.force_flush().unwrap();
+    let known = ["outcome", "grpc.status"];
     let mut sums = Sums::new();
-    let exported = exporter.get_finished_metrics().unwrap();
-    let scopes = exported.iter().flat_map(|it| it.scope_metrics());
-    for metric in scopes.flat_map(|scope| scope.metrics()) {
-        let mut add = |attributes: Vec<&opentelemetry::KeyValue>, count| {
-            let known = ["outcome", "grpc.status"];
-            let outcome = attributes
-                .iter()
-                .find(|kv| known.contains(&kv.key.as_str()));
-            let outcome = outcome.map_or(String::new(), |kv| kv.value.to_string());
-            *sums.entry((metric.name().to_owned(), outcome)).or_default() += count;
-        };
-        match metric.data() {
-            AggregatedMetrics::U64(MetricData::Sum(sum)) => {
-                for point in sum.data_points() {
-                    add(point.attributes().collect(), point.value());
-                }
-            }
-            AggregatedMetrics::U64(MetricData::Histogram(histogram)) => {
-                for point in histogram.data_points() {
-                    add(point.attributes().collect(), point.sum());
-                }
-            }
-            AggregatedMetrics::F64(MetricData::Histogram(histogram)) => {
-                for point in histogram.data_points() {
-                    add(point.attributes().collect(), point.count());
-                }
-            }
-            _ => {}
-        }
+    for it in recorded(exporter) {
+        let outcome = it
+            .attributes
+            .iter()
+            .find(|kv| known.contains(&kv.key.as_str()));
+        let outcome = outcome.map_or(String::new(), |kv| kv.value.to_string());
+        let (What::Sum(count) | What::Times(count)) = it.what;
+        *sums.entry((it.name, outcome)).or_default() += count;
     }
     sums
 }
