@@ -15,7 +15,7 @@ use tonic_hedge::{Hedge, HedgedChannel};
 
 use crate::{
     Outcome,
-    server::probe::{ProbeRequest, probe_client::ProbeClient},
+    at_once::probe::{ProbeRequest, probe_client::ProbeClient},
 };
 
 /// A threshold that no call here reaches.
@@ -66,7 +66,7 @@ impl Case {
         }
         let channel = HedgedChannel::builder()
             .endpoints(uris)
-            .descriptors(crate::server::probe::FILE_DESCRIPTOR_SET)
+            .descriptors(crate::at_once::probe::FILE_DESCRIPTOR_SET)
             .hedge(Hedge::at(0.95).minimum_delay(NEVER))
             .build()?;
         let client = ProbeClient::new(channel);

@@ -10,11 +10,11 @@ use tower::discover::Change;
 
 use crate::{
     Outcome,
-    case::{Case, Client, NEVER},
-    server::{
+    at_once::{
         AtOnce,
         probe::{FILE_DESCRIPTOR_SET, probe_client::ProbeClient, probe_server::ProbeServer},
     },
+    case::{Case, Client, NEVER},
 };
 
 /// A pipe holds what a call sends many times over.

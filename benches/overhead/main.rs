@@ -12,6 +12,7 @@
 //! repeatable where times are not.
 
 mod args;
+mod at_once;
 mod case;
 mod in_process;
 mod instructions;

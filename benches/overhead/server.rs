@@ -8,19 +8,13 @@ use std::{
 
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status, Streaming, codegen::BoxStream, transport::Server};
+use tonic::transport::Server;
 
-use crate::{Outcome, runtime};
-use probe::{
-    ProbeReply, ProbeRequest,
-    probe_server::{Probe, ProbeServer},
+use crate::{
+    Outcome,
+    at_once::{AtOnce, probe::probe_server::ProbeServer},
+    runtime,
 };
-
-/// The generated code of `proto/hedge/testing/v1/probe.proto`.
-#[allow(missing_docs, unreachable_pub)]
-pub(crate) mod probe {
-    tonic::include_proto!("hedge.testing.v1");
-}
 
 /// The servers' process. It ends with this.
 pub(crate) struct Servers {
@@ -70,50 +64,4 @@ pub(crate) fn serve() -> Outcome<()> {
         closed.await??;
         Ok(())
     })
-}
-
-/// Answers at once.
-pub(crate) struct AtOnce;
-
-type Answer = Result<Response<ProbeReply>, Status>;
-
-fn answer() -> Answer {
-    Ok(Response::new(ProbeReply::default()))
-}
-
-#[tonic::async_trait]
-impl Probe for AtOnce {
-    type WatchStream = BoxStream<ProbeReply>;
-    type ChatStream = BoxStream<ProbeReply>;
-
-    async fn get(&self, _: Request<ProbeRequest>) -> Answer {
-        answer()
-    }
-    async fn put(&self, _: Request<ProbeRequest>) -> Answer {
-        answer()
-    }
-    async fn keyed(&self, _: Request<ProbeRequest>) -> Answer {
-        answer()
-    }
-    async fn vetoed(&self, _: Request<ProbeRequest>) -> Answer {
-        answer()
-    }
-    async fn off(&self, _: Request<ProbeRequest>) -> Answer {
-        answer()
-    }
-    async fn tuned(&self, _: Request<ProbeRequest>) -> Answer {
-        answer()
-    }
-    async fn watch(&self, _: Request<ProbeRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        Err(Status::unimplemented("not measured"))
-    }
-    async fn upload(&self, _: Request<Streaming<ProbeRequest>>) -> Answer {
-        Err(Status::unimplemented("not measured"))
-    }
-    async fn chat(
-        &self,
-        _: Request<Streaming<ProbeRequest>>,
-    ) -> Result<Response<Self::ChatStream>, Status> {
-        Err(Status::unimplemented("not measured"))
-    }
 }

@@ -4,6 +4,9 @@
 //! number on a line of its input, makes that many calls and prints the nanoseconds of CPU per call.
 //! `telemetry-caller MODE CALLS`: makes that many, one at a time, and ends, for a profiler.
 
+#[path = "../../../overhead/at_once.rs"]
+mod at_once;
+
 use std::{error::Error, net::SocketAddr, sync::mpsc, thread, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -13,20 +16,13 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status, Streaming, codegen::BoxStream, transport::Server};
+use tonic::{Status, transport::Server};
 use tonic_hedge::{Builder, Hedge, HedgedChannel};
 
-use probe::{
-    ProbeReply, ProbeRequest,
-    probe_client::ProbeClient,
-    probe_server::{Probe, ProbeServer},
+use at_once::{
+    AtOnce,
+    probe::{self, ProbeRequest, probe_client::ProbeClient, probe_server::ProbeServer},
 };
-
-/// The generated code of `proto/hedge/testing/v1/probe.proto`.
-#[allow(missing_docs, unreachable_pub)]
-mod probe {
-    tonic::include_proto!("hedge.testing.v1");
-}
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -173,45 +169,4 @@ fn serve() -> Outcome<SocketAddr> {
         })
     });
     Ok(address.recv()?)
-}
-
-struct AtOnce;
-
-type Answer = Result<Response<ProbeReply>, Status>;
-
-#[tonic::async_trait]
-impl Probe for AtOnce {
-    type WatchStream = BoxStream<ProbeReply>;
-    type ChatStream = BoxStream<ProbeReply>;
-
-    async fn get(&self, _: Request<ProbeRequest>) -> Answer {
-        Ok(Response::new(ProbeReply::default()))
-    }
-    async fn put(&self, _: Request<ProbeRequest>) -> Answer {
-        Err(Status::unimplemented("not measured"))
-    }
-    async fn keyed(&self, _: Request<ProbeRequest>) -> Answer {
-        Err(Status::unimplemented("not measured"))
-    }
-    async fn vetoed(&self, _: Request<ProbeRequest>) -> Answer {
-        Err(Status::unimplemented("not measured"))
-    }
-    async fn off(&self, _: Request<ProbeRequest>) -> Answer {
-        Err(Status::unimplemented("not measured"))
-    }
-    async fn tuned(&self, _: Request<ProbeRequest>) -> Answer {
-        Err(Status::unimplemented("not measured"))
-    }
-    async fn watch(&self, _: Request<ProbeRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        Err(Status::unimplemented("not measured"))
-    }
-    async fn upload(&self, _: Request<Streaming<ProbeRequest>>) -> Answer {
-        Err(Status::unimplemented("not measured"))
-    }
-    async fn chat(
-        &self,
-        _: Request<Streaming<ProbeRequest>>,
-    ) -> Result<Response<Self::ChatStream>, Status> {
-        Err(Status::unimplemented("not measured"))
-    }
 }
