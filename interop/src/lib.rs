@@ -1,9 +1,11 @@
 //! What the programs that drive a `HedgedChannel` against real things share.
 
 pub mod http;
+mod mode;
 pub mod peer;
 mod report;
 
+pub use mode::Mode;
 pub use report::{Outcome, Report};
 
 /// The generated code of `proto/hedge/testing/v1/probe.proto`.

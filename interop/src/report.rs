@@ -6,6 +6,8 @@ use std::{
     process::ExitCode,
 };
 
+use crate::Mode;
+
 /// What a check came to; an error says what was observed instead.
 pub type Outcome = Result<(), Box<dyn Error>>;
 
@@ -25,6 +27,20 @@ impl Report {
             passed: 0,
             failed: 0,
         }
+    }
+
+    /// Prints the line of one case in one mode: `PEER CASE MODE ok`, which is a cell of the table.
+    pub fn add_in(&mut self, case: &str, mode: Mode, outcome: Outcome) {
+        self.add(&format!("{case:<32} {:<7}", mode.name()), outcome);
+    }
+
+    /// Prints the line of a case that has no meaning in a mode: it is neither passed nor failed.
+    pub fn impossible(&self, case: &str, mode: Mode, reason: &str) {
+        let about = &self.about;
+        println!(
+            "{about:<8} {case:<32} {:<7} impossible: {reason}",
+            mode.name()
+        );
     }
 
     /// Prints the line of one check.
