@@ -28,6 +28,10 @@ pub(crate) enum Kind {
         path: String,
         error: PolicyError,
     },
+    MethodPolicy {
+        name: String,
+        why: &'static str,
+    },
     Descriptor(DescriptorError),
 }
 
@@ -67,6 +71,9 @@ impl fmt::Display for BuildError {
             }
             Kind::Policy(error) => error.fmt(f),
             Kind::Method { path, error } => write!(f, "{path}: {error}"),
+            Kind::MethodPolicy { name, why } => {
+                write!(f, "HedgedChannel.method: {name:?} {why}")
+            }
             Kind::Descriptor(error) => write!(f, "HedgedChannel.descriptors: {error}"),
         }
     }

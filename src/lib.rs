@@ -37,6 +37,7 @@
 //! - Policies: [`Hedge`] (when a second copy may start), [`Retry`], [`BudgetPolicy`] (how many
 //!   further attempts in all), [`BreakerPolicy`], and opt in [`WinRate`] and [`Saturation`]. Plain
 //!   values with defaults and bounds.
+//! - For one method of a `.proto` that cannot be changed: [`MethodPolicy`].
 //! - For one request: [`RequestExt`] and [`Criticality`].
 //! - What happened: [`ResponseExt`] and [`CallLog`] for one call, [`Measured`] for the channel.
 //!
@@ -55,8 +56,7 @@
 //! # What is not supported
 //!
 //! - Hedging a call that streams, in either direction: it passes as it is, with one attempt.
-//! - Hedging a method that no descriptor set knows: there is no list of methods beside the
-//!   `.proto`.
+//! - Hedging a method that neither a descriptor set nor [`Builder::method`] knows.
 //! - Not yet: hedging on a stream's first message (`first_message` in the `.proto` is read and kept,
 //!   and changes nothing), gRPC service configs, server reflection, lanes.
 //! - Runtimes other than tokio.
@@ -89,7 +89,7 @@ pub use endpoint::{EndpointSpec, EndpointState};
 pub use error::BuildError;
 pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
 pub use measured::{BreakerMeasured, EndpointMeasured, Measured, MethodMeasured};
-pub use method::Estimator;
+pub use method::{Estimator, MethodPolicy};
 pub use request::RequestExt;
 pub use telemetry::{HedgeEvent, HedgeEventKind, HedgeStart};
 pub use tonic_hedge_engine::{

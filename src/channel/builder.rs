@@ -17,7 +17,7 @@ use crate::{
     descriptor,
     endpoint::{EndpointSet, EndpointSpec, RESOLVE_INTERVAL},
     error::{BuildError, Kind},
-    method::{Defaults, Estimator, MethodTable},
+    method::{Defaults, Estimator, MethodPolicies, MethodPolicy, MethodTable},
     saturation::Sampler,
     telemetry::{HedgeEvent, HedgeStart, Telemetry},
 };
@@ -45,6 +45,7 @@ const MOST_ATTEMPTS: u32 = 16;
 pub struct Builder {
     endpoints: Option<EndpointSet>,
     descriptors: Vec<Vec<descriptor::MethodDescriptor>>,
+    methods: MethodPolicies,
     hedge: Option<Hedge>,
     retry: Retry,
     max_attempts: u32,
@@ -72,6 +73,7 @@ impl Default for Builder {
         Self {
             endpoints: None,
             descriptors: Vec::new(),
+            methods: MethodPolicies::default(),
             hedge: None,
             retry: Retry::default(),
             max_attempts: MAX_ATTEMPTS,
@@ -200,6 +202,17 @@ impl Builder {
         match descriptor::read(set.as_ref()) {
             Ok(methods) => self.descriptors.push(methods),
             Err(error) => self.mistaken(error.into()),
+        }
+        self
+    }
+
+    /// What one method, `package.Service/Method`, may do and wants: for services whose `.proto` cannot
+    /// be changed. A method that no descriptor set knows is known by this, and is taken to be unary:
+    /// do not name one that streams, its messages would wait for each other. What the `.proto` says
+    /// goes first.
+    pub fn method(mut self, name: impl AsRef<str>, policy: MethodPolicy) -> Self {
+        if let Err(error) = self.methods.add(name.as_ref(), policy) {
+            self.mistaken(error);
         }
         self
     }
@@ -413,12 +426,14 @@ impl Builder {
             retry: self.retry,
             max_attempts: self.max_attempts,
             estimator: self.estimator,
+            policies: self.methods,
         };
         let endpoints = self.endpoints.ok_or(Kind::NoSource)?;
         let target = self.target.unwrap_or_else(|| endpoints.target());
         self.telemetry.start(&target);
         let telemetry = Arc::new(self.telemetry);
-        let descriptors = descriptor::merge(self.descriptors);
+        let mut descriptors = descriptor::merge(self.descriptors);
+        defaults.policies.complete(&mut descriptors)?;
         let mut circuits = Circuits::new(self.breaker, self.breaker_scope);
         let methods = MethodTable::new(&descriptors, &defaults, &mut circuits, &telemetry)
             .map_err(|(path, error)| Kind::Method { path, error })?;

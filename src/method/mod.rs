@@ -1,9 +1,12 @@
 //! What is known of each method: its kind, its policy, and what is learnt about it.
 
+mod policy;
 mod state;
 mod stats;
 mod table;
 
+pub(crate) use policy::MethodPolicies;
+pub use policy::MethodPolicy;
 pub use state::Estimator;
 pub(crate) use state::{Defaults, Method};
 pub(crate) use stats::{HedgeEnd, Stats};

@@ -7,7 +7,7 @@ use tonic_hedge_engine::{
     policy::{Hedge, PolicyError, Retry, Timing},
 };
 
-use super::Stats;
+use super::{MethodPolicies, MethodPolicy, Stats};
 use crate::{
     call::Codes,
     circuit::{Circuit, Circuits},
@@ -22,6 +22,8 @@ pub(crate) struct Defaults {
     pub(crate) retry: Retry,
     pub(crate) max_attempts: u32,
     pub(crate) estimator: Estimator,
+    /// What it says for some of them.
+    pub(crate) policies: MethodPolicies,
 }
 
 /// Which estimator measures a method's latency.
@@ -77,20 +79,29 @@ impl Method {
         circuits: &mut Circuits,
         telemetry: &Arc<Telemetry>,
     ) -> Result<Self, PolicyError> {
-        let options = descriptor.options();
+        let silent = MethodPolicy::new();
+        let policy = defaults.policies.of(&descriptor.path).unwrap_or(&silent);
+        let options = policy.under(&descriptor.options());
         let unary = descriptor.is_unary();
-        let repeatable = match descriptor.repeatability() {
+        let repeatable = match (policy.is_idempotent(), descriptor.repeatability()) {
             _ if !unary => Err("streaming"),
-            Repeatability::Repeatable => Ok("declared by the .proto"),
-            Repeatability::Vetoed => Err("vetoed by the .proto"),
-            Repeatability::Unmarked => Err("not declared idempotent"),
+            (_, Repeatability::Vetoed) => Err("vetoed by the .proto"),
+            (Some(false), _) => Err("vetoed by the channel"),
+            (_, Repeatability::Repeatable) => Ok("declared by the .proto"),
+            (Some(true), Repeatability::Unmarked) => Ok("declared by the channel"),
+            (None, Repeatability::Unmarked) => Err("not declared idempotent"),
         };
+        let of_channel = match policy.hedges() {
+            Some(of_method) => of_method,
+            None => defaults.hedge.as_ref(),
+        }
+        .cloned();
         let asked = options.hedge == Some(true) || options.quantile.is_some();
         let hedge = match options.hedge {
             Some(false) => None,
             // `hedge: ON` alone means the quantile that the documentation leads with.
-            _ if asked => Some(defaults.hedge.clone().unwrap_or_else(|| Hedge::at(0.95))),
-            _ => defaults.hedge.clone(),
+            _ if asked => Some(of_channel.unwrap_or_else(|| Hedge::at(0.95))),
+            _ => of_channel,
         };
         let hedge = hedge.map(|hedge| options.tune(hedge));
         if let Some(hedge) = &hedge {
@@ -111,7 +122,7 @@ impl Method {
             repeatable,
             hedge: hedge.map(Arc::new),
             max_attempts: options.max_attempts.unwrap_or(defaults.max_attempts),
-            retry: defaults.retry.clone(),
+            retry: policy.retries().unwrap_or(&defaults.retry).clone(),
             retryable: options.retryable_codes.into_iter().collect(),
             window,
             win_rate,
