@@ -70,6 +70,7 @@ mod criticality;
 mod descriptor;
 mod endpoint;
 mod error;
+mod hooks;
 mod log;
 mod measured;
 mod method;
@@ -85,8 +86,9 @@ pub use criticality::{
     CriticalityService,
 };
 pub use descriptor::DescriptorError;
-pub use endpoint::{EndpointSpec, EndpointState};
+pub use endpoint::{Destination, EndpointSpec, EndpointState};
 pub use error::BuildError;
+pub use hooks::{AttemptResult, Classification, NextAttempt};
 pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
 pub use measured::{BreakerMeasured, EndpointMeasured, Measured, MethodMeasured};
 pub use method::{Estimator, MethodPolicy};
@@ -95,8 +97,8 @@ pub use telemetry::{HedgeEvent, HedgeEventKind, HedgeStart};
 pub use tonic_hedge_engine::{
     gate::BreakerState,
     policy::{
-        BreakerPolicy, BudgetPolicy, Hedge, PolicyError, Retry, Saturation, Scope, Target, Timing,
-        WinRate,
+        BreakerPolicy, BudgetPolicy, Delay, Hedge, PolicyError, RequestView, Retry, Saturation,
+        Scope, Target, Timing, Upcoming, WinRate,
     },
 };
 

@@ -39,7 +39,7 @@ async fn late_providers_are_found() {
     assert_eq!(spans.get_finished_spans().unwrap().len(), 2);
 
     // A second channel on the same provider has its gauges too, and a dropped one has none.
-    let other = builder(&replicas).target("other").build().unwrap();
+    let other = builder(&replicas).target_name("other").build().unwrap();
     let mut second = ProbeClient::new(other);
     second.get(asked(1, Code::Ok)).await.unwrap();
     let targets = || {

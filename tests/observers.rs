@@ -186,7 +186,7 @@ async fn on_hedge_that_fails_panics_or_stalls_is_reported_and_harms_nothing() {
         let logged = Logged::here();
         assert_eq!(slow(&mut world).await, (true, started), "{reported}");
         assert_eq!(slow(&mut world).await, (true, started), "{reported}");
-        let of_observers = logged.of("observer failed");
+        let of_observers = logged.of("hook failed");
         let levels: Vec<_> = of_observers.iter().map(|line| line.level).collect();
         let [warn, debug] = [tracing::Level::WARN, tracing::Level::DEBUG];
         assert_eq!(levels, [warn, debug], "once aloud: {of_observers:?}");

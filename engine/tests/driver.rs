@@ -70,6 +70,13 @@ enum Fate {
     Discarded(Gone),
 }
 
+/// What is said of a delay, and how much later.
+#[derive(Clone, Copy)]
+struct Saying {
+    after: Duration,
+    says: Result<Duration, &'static str>,
+}
+
 /// What has happened, for the test to look at.
 #[derive(Debug, Default)]
 struct Notes {
@@ -77,6 +84,9 @@ struct Notes {
     asked: Vec<(Duration, Ask)>,
     fates: BTreeMap<AttemptId, Vec<(Duration, Fate)>>,
     discarded: Vec<AttemptId>,
+    /// Launches whose delay was asked for.
+    wanted: Vec<(Duration, AttemptId)>,
+    delayed: Vec<Duration>,
 }
 
 #[derive(Clone, Default)]
@@ -95,6 +105,8 @@ struct Script {
     answers: Vec<Answer>,
     /// A yes comes so much later.
     thinks: Option<Duration>,
+    /// When hedges are due, where the plan has no number.
+    delays: Option<Saying>,
     loan: Option<Rc<()>>,
     spent: Vec<Rc<()>>,
 }
@@ -117,6 +129,25 @@ impl Host for Script {
     type Attempt = Attempt;
     type Reply = (AttemptId, Verdict);
     type Wait = Pin<Box<dyn Future<Output = ()>>>;
+    type Delay = Pin<Box<dyn Future<Output = Result<Duration, Self::Error>>>>;
+    type Error = &'static str;
+
+    fn delay(&mut self, now: Duration, launch: &Launch) -> Option<Self::Delay> {
+        let Saying { after, says } = self.delays?;
+        self.world.notes.borrow_mut().wanted.push((now, launch.id));
+        let alive = Rc::clone(&self.world.alive);
+        Some(Box::pin(async move {
+            if !after.is_zero() {
+                sleep(after).await;
+            }
+            drop(alive);
+            says
+        }))
+    }
+
+    fn delayed(&mut self, delay: Duration) {
+        self.world.notes.borrow_mut().delayed.push(delay);
+    }
 
     fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Attempt>> {
         let plan = self.plans.get(launch.id as usize).copied();
@@ -215,6 +246,25 @@ impl World {
             plans: plans.to_vec(),
             answers: answers.to_vec(),
             thinks,
+            delays: None,
+            loan: None,
+            spent: Vec::new(),
+        };
+        Drive::new(host, rules, Instant::now())
+    }
+
+    /// The delays are found out by somebody else.
+    fn delayed_race(&self, rules: Rules, plans: &[Plan], delays: Saying) -> Drive<Script> {
+        let plans = plans.iter().map(|&plan| Plan {
+            hedge_after: None,
+            ..plan
+        });
+        let host = Script {
+            world: self.clone(),
+            plans: plans.collect(),
+            answers: vec![Answer::Granted(Duration::ZERO)],
+            thinks: None,
+            delays: Some(delays),
             loan: None,
             spent: Vec::new(),
         };
@@ -248,6 +298,7 @@ async fn run(race: Drive<Script>) -> (End, Duration, Option<AttemptId>) {
         end,
         reply,
         at,
+        ..
     } = race.await;
     drop(host);
     (end, at, reply.map(|reply| reply.0))
@@ -255,6 +306,92 @@ async fn run(race: Drive<Script>) -> (End, Duration, Option<AttemptId>) {
 
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+// === Delays that turn out ===
+
+fn saying(after: u64, says: u64) -> Saying {
+    Saying {
+        after: ms(after),
+        says: Ok(ms(says)),
+    }
+}
+
+/// A delay is found out while the attempt runs, and counts from its launch. It is not asked for
+/// where no attempt could follow.
+#[tokio::test(start_paused = true)]
+async fn a_delay_is_found_out_while_the_attempt_runs() {
+    for (after, says, second) in [(0, 40, 40), (10, 40, 40), (60, 40, 60)] {
+        let world = World::default();
+        let plans = [plan(900, FAILS), plan(5, Verdict::Answer)];
+        let race = world.delayed_race(rules(), &plans, saying(after, says));
+        assert_eq!(run(race).await.1, ms(second + 5));
+        let launched = world.notes.borrow().launched.clone();
+        assert_eq!(launched[1], (ms(second), Kind::Hedge));
+        assert_eq!(world.notes.borrow().wanted, [(ms(0), 0)]);
+        assert_eq!(world.notes.borrow().delayed, [ms(says)]);
+        world.quiet();
+    }
+}
+
+/// Zero starts all that are allowed, before the original is looked at.
+#[tokio::test(start_paused = true)]
+async fn b87_a_delay_of_zero_starts_all_that_are_allowed() {
+    let world = World::default();
+    let three = Rules {
+        max_concurrent: 3,
+        ..rules()
+    };
+    let plans = [plan(0, Verdict::Answer); 3];
+    let race = world.delayed_race(three, &plans, saying(0, 0));
+    assert_eq!(run(race).await, (End::Answer(0), ms(0), Some(0)));
+    assert_eq!(world.launches(), 3);
+    world.quiet();
+}
+
+/// A failure starts the next attempt at once, and the delay that is being found out is dropped.
+#[tokio::test(start_paused = true)]
+async fn a_failure_drops_the_delay() {
+    let world = World::default();
+    let plans = [plan(5, FAILS), plan(5, Verdict::Answer)];
+    let race = world.delayed_race(rules(), &plans, saying(100, 0));
+    assert_eq!(run(race).await, (End::Answer(1), ms(10), Some(1)));
+    assert_eq!(world.notes.borrow().launched[1].1, Kind::Retry);
+    assert_eq!(world.notes.borrow().delayed, []);
+    world.quiet();
+}
+
+/// An error ends the race with it, and drops the attempts.
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_delay_ends_the_race() {
+    for after in [0, 10] {
+        let world = World::default();
+        let plans = [plan(900, FAILS)];
+        let says = Err("no delay");
+        let after = ms(after);
+        let race = world.delayed_race(rules(), &plans, Saying { after, says });
+        let over = race.await;
+        assert_eq!((over.end, over.at), (End::Broken, after));
+        assert_eq!(over.error, Some("no delay"));
+        assert!(over.reply.is_none());
+        assert_eq!(world.fate(0), (after, Fate::Discarded(Gone::CallerGone)));
+        drop(over.host);
+        world.quiet();
+    }
+}
+
+/// The longest delay is never over.
+#[tokio::test(start_paused = true)]
+async fn dl6_the_longest_delay_does_not_overflow() {
+    let world = World::default();
+    let plans = [plan(900, Verdict::Answer)];
+    let says = Saying {
+        after: ms(1),
+        says: Ok(Duration::MAX),
+    };
+    let over = run(world.delayed_race(rules(), &plans, says)).await;
+    assert_eq!(over, (End::Answer(0), ms(900), Some(0)));
+    world.quiet();
 }
 
 // === Who counts ===
@@ -709,7 +846,7 @@ async fn rc9_ca2_ten_thousand_schedules_leave_nothing() {
                 "deadline"
             }
             Some((End::Unplaced, ..)) => "unplaced",
-            Some((End::CallerGone, ..)) => unreachable!("seed {seed}"),
+            Some((End::CallerGone | End::Broken, ..)) => unreachable!("seed {seed}"),
         };
         *ends.entry(name).or_insert(0) += 1;
         world.quiet();

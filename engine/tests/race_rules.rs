@@ -422,6 +422,119 @@ fn b87_a_threshold_of_zero_starts_all_that_are_allowed() {
     assert_eq!(race.in_flight(), 3);
 }
 
+fn due(at: u64) -> Event {
+    Event::HedgeDue { at: ms(at) }
+}
+
+/// The delay turns out while the original runs: it counts from the launch, also where it is over
+/// by then.
+#[test]
+fn a_delay_that_turns_out_later_counts_from_the_launch() {
+    for (told, at) in [(30, 50), (50, 50), (60, 50)] {
+        let mut script = vec![(0, Start, GO), (0, NEVER, WAIT)];
+        match told < at {
+            true => script.extend([(told, due(at), wait(at)), (at, Tick, ON_THRESHOLD)]),
+            false => script.push((told, due(at), ON_THRESHOLD)),
+        }
+        let asked = told.max(at);
+        script.extend([
+            (asked, YES, Step::Launch(hedge(1))),
+            (asked, NEVER, WAIT),
+            (99, answers(hedge(1)), answer(1)),
+        ]);
+        play(rules(), &script);
+    }
+}
+
+/// Launches at 0, 100 and 400: each delay is its own.
+#[test]
+fn each_delay_counts_from_the_newest_launch() {
+    let three = Rules {
+        max_concurrent: 3,
+        ..rules()
+    };
+    let script = [
+        (0, Start, GO),
+        (0, launched(100), wait(100)),
+        (100, Tick, ON_THRESHOLD),
+        (100, YES, Step::Launch(hedge(1))),
+        (100, launched(300), wait(400)),
+        (400, Tick, ON_THRESHOLD),
+        (400, YES, Step::Launch(hedge(2))),
+        (400, NEVER, WAIT),
+    ];
+    play(three, &script);
+}
+
+/// A failure starts the next attempt at once, whatever the delay will say; then it says nothing.
+#[test]
+fn a_failure_does_not_wait_for_a_delay() {
+    let three = Rules {
+        max_attempts: 4,
+        max_concurrent: 3,
+        ..rules()
+    };
+    let script = [
+        (0, Start, GO),
+        (0, launched(0), ON_THRESHOLD),
+        (0, YES, Step::Launch(hedge(1))),
+        (0, NEVER, WAIT),
+        (5, fails(ORIGINAL), ON_FAILURE),
+        (5, due(7), WAIT),
+        (5, YES, Step::Launch(hedge(2))),
+        (5, due(7), WAIT),
+        (5, NEVER, WAIT),
+        (9, answers(hedge(2)), answer(2)),
+    ];
+    play(three, &script);
+}
+
+/// Whoever cannot say when a hedge is due ends the race, in each state.
+#[test]
+fn a_broken_delay_ends_the_race() {
+    const BROKEN: Step = Step::End(End::Broken);
+    let flying = [(0, Start, GO), (0, NEVER, WAIT)];
+    play(
+        rules(),
+        &[&flying[..], &[(3, Event::Broken, BROKEN)]].concat(),
+    );
+    play(rules(), &[(0, Start, GO), (0, Event::Broken, BROKEN)]);
+    let asking = [(0, Start, GO), (0, launched(0), ON_THRESHOLD)];
+    play(
+        rules(),
+        &[&asking[..], &[(0, Event::Broken, BROKEN)]].concat(),
+    );
+}
+
+/// A delay is wanted only where an attempt could follow.
+#[test]
+fn a_delay_is_wanted_where_an_attempt_could_follow() {
+    let wants = |rules: Rules, script: &[(u64, Event, Step)]| play(rules, script).wants_delay();
+    let start = (0, Start, GO);
+    assert!(wants(rules(), &[start]));
+    assert!(wants(rules(), &[start, (0, NEVER, WAIT)]));
+    assert!(
+        !wants(rules(), &[start, (0, launched(50), wait(50))]),
+        "it is known"
+    );
+    let two = [
+        start,
+        (0, launched(0), ON_THRESHOLD),
+        (0, YES, Step::Launch(hedge(1))),
+    ];
+    assert!(!wants(rules(), &two), "two at once is all");
+    let single = Rules::single(None);
+    assert!(!wants(single, &[start]));
+    let stopped = [
+        start,
+        (0, launched(0), ON_THRESHOLD),
+        (0, YES, Step::Launch(hedge(1))),
+        (0, NEVER, WAIT),
+        (1, stops(ORIGINAL), WAIT),
+    ];
+    assert!(!wants(rules(), &stopped));
+}
+
 #[test]
 fn max_concurrent_frees_a_place_when_an_attempt_fails() {
     let rules = Rules {

@@ -49,6 +49,8 @@ struct World {
     last_failure: Option<AttemptId>,
     stopped: bool,
     not_before: Duration,
+    /// Whoever says when a hedge is due after the newest launch has not said it.
+    undelayed: bool,
 }
 
 struct Search<'a> {
@@ -75,6 +77,7 @@ impl World {
             last_failure: None,
             stopped: false,
             not_before: Duration::ZERO,
+            undelayed: false,
         }
     }
 
@@ -111,6 +114,11 @@ impl World {
             let verdicts = VERDICTS[..6 + long].iter();
             events.extend(verdicts.map(|&verdict| Event::Finished { launch, verdict }));
         }
+        if self.undelayed {
+            let due = [0, 1].map(|ticks| self.now() + TICK * ticks);
+            events.extend(due.map(|at| Event::HedgeDue { at }));
+            events.push(Event::Broken);
+        }
         if self.is_due() {
             events.push(Event::Tick);
         }
@@ -121,7 +129,8 @@ impl World {
     fn note(&mut self, rules: &Rules, event: Event) {
         let expired = rules.deadline.is_some_and(|it| it <= self.now());
         match event {
-            Event::Launched { .. } => {
+            Event::Launched { hedge_after } => {
+                self.undelayed = hedge_after.is_none();
                 let Some(Step::Launch(launch)) = self.owed.take() else {
                     unreachable!()
                 };
@@ -131,6 +140,7 @@ impl World {
                 self.owed = None;
                 self.charged -= 1;
             }
+            Event::HedgeDue { .. } => self.undelayed = false,
             Event::Granted { .. } | Event::Held => self.owed = None,
             Event::Finished { launch, verdict } => {
                 self.running.retain(|it| it.id != launch.id);
@@ -242,6 +252,7 @@ impl Search<'_> {
                 }
                 world.launches += 1;
                 world.owed = Some(step);
+                world.undelayed = false;
             }
             Step::Ask(ask) => {
                 let allowed = match ask {
@@ -254,6 +265,7 @@ impl Search<'_> {
                     context()
                 );
                 world.owed = Some(step);
+                world.undelayed = false;
             }
             Step::Wait { until } => {
                 assert!(!expired, "{}", context());
@@ -279,6 +291,7 @@ impl Search<'_> {
                         "unplaced",
                     ),
                     End::Deadline => (expired, "deadline"),
+                    End::Broken => (event == Event::Broken, "broken"),
                     End::CallerGone => (false, "caller gone"),
                 };
                 assert!(right, "{}", context());
@@ -305,6 +318,8 @@ impl Search<'_> {
         let late = late.into_iter().chain(world.events(self.rules)).chain([
             Event::Granted { wait },
             Event::Launched { hedge_after },
+            Event::HedgeDue { at: world.now() },
+            Event::Broken,
             Event::CallerGone,
         ]);
         let mut race = ended.clone();
@@ -343,7 +358,7 @@ fn search_all(deadline: Option<Duration>) {
     for rules in all_rules(deadline) {
         let (visited, ends) = search(&rules);
         states += visited;
-        let mut expected = HashSet::from(["answer", "failed", "unplaced"]);
+        let mut expected = HashSet::from(["answer", "broken", "failed", "unplaced"]);
         expected.extend(deadline.map(|_| "deadline"));
         assert_eq!(ends, expected, "{rules:?}");
     }

@@ -39,18 +39,30 @@ pub(crate) fn status(code: Code, headers: &HeaderMap, listed: Codes) -> Verdict 
     if code == Code::Ok {
         return Verdict::Answer;
     }
-    let pushback = wire::pushback(headers);
-    match (code, pushback) {
-        // Without a word of its own the details may say when the server has room again.
-        (Code::ResourceExhausted, Pushback::None) => match wire::retry_info(headers) {
-            Some(delay) => Verdict::Failure(Pushback::After(delay)),
-            None if listed.contains(code) => Verdict::Failure(Pushback::None),
-            None => Verdict::Failure(Pushback::Stop),
-        },
-        (Code::Unavailable | Code::ResourceExhausted, _) => Verdict::Failure(pushback),
-        _ if listed.contains(code) => Verdict::Failure(pushback),
-        _ => Verdict::Answer,
+    if !listed.contains(code) && !matches!(code, Code::Unavailable | Code::ResourceExhausted) {
+        return Verdict::Answer;
     }
+    match failure(code, headers) {
+        Verdict::Failure(Pushback::None)
+            if code == Code::ResourceExhausted && !listed.contains(code) =>
+        {
+            Verdict::Failure(Pushback::Stop)
+        }
+        verdict => verdict,
+    }
+}
+
+/// A failure, with the server's word on when to come again. Without a pushback the details of
+/// RESOURCE_EXHAUSTED may say when the server has room.
+pub(crate) fn failure(code: Code, headers: &HeaderMap) -> Verdict {
+    let retry_info = || match code {
+        Code::ResourceExhausted => wire::retry_info(headers),
+        _ => None,
+    };
+    Verdict::Failure(match wire::pushback(headers) {
+        Pushback::None => retry_info().map_or(Pushback::None, Pushback::After),
+        said => said,
+    })
 }
 
 /// Whether the breaker counts this status as a failure. A status that an application returns

@@ -8,11 +8,11 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderValue, Request, Uri, Version};
 use smallvec::SmallVec;
-use tonic::{Code, body::Body};
+use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::{
     gate::{Gate, Hold, Reason},
     measure::{Lag, Probe},
-    policy::{Hedge, Target},
+    policy::{Hedge, RequestView, Target, Timing, Upcoming},
     race::{
         Answer, Ask, Asked, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Race, Trigger,
         Unsent, Verdict,
@@ -21,7 +21,7 @@ use tonic_hedge_engine::{
 
 use self::hedges::Unended;
 use super::{
-    attempt::{Attempt, Finished, Held, Reply, Until},
+    attempt::{Attempt, Complete, Finished, Held, Reply, Until},
     body::{Replay, Rewind, Upload},
     classify, deadline,
     loser::{self, Disposed},
@@ -33,7 +33,8 @@ use crate::{
     budget::Loan,
     channel::Shared,
     criticality::Criticality,
-    endpoint::{Endpoint, Picked, Purpose, Unavailable},
+    endpoint::{Destination, Endpoint, Picked, Purpose, Unavailable, Wanted},
+    hooks::{self, AttemptResult, BoxError, Classification, Delaying, View},
     log::{AttemptKind, AttemptOutcome, CallLogBuilder},
     method::{HedgeEnd, Method},
     telemetry::{AttemptEnd, AttemptInfo, CallTelemetry},
@@ -111,10 +112,21 @@ pub(crate) struct CallHost {
     hedges: Option<Unended>,
     /// The launch whose answer ended the race.
     winner: Option<Launch>,
+    /// For the user's hooks; kept only where there are some.
+    last_failure: Option<Status>,
+    /// The request as delays see it, from the first on.
+    view: Option<Arc<View>>,
     /// Why the original found no endpoint.
     pub(crate) unplaced: Option<Unplaced>,
     /// The deadline's failure is recorded.
     timed_out: bool,
+}
+
+/// One attempt's own copies, and where its user sends it.
+struct Targeted {
+    headers: HeaderMap,
+    extensions: Extensions,
+    only: Option<Destination>,
 }
 
 /// What a call's host leaves behind.
@@ -165,6 +177,8 @@ impl CallHost {
             outran: None,
             hedges: None,
             winner: None,
+            last_failure: None,
+            view: None,
             unplaced: None,
             timed_out: false,
         }
@@ -223,32 +237,71 @@ impl CallHost {
         }
     }
 
-    fn pick(&mut self, now: Duration, purpose: Purpose) -> Picked {
+    fn pick(&mut self, now: Duration, wanted: Wanted<'_>) -> Picked {
         let endpoints = self.shared.endpoints();
         let clock = self.clock(now);
-        let picked = endpoints.pick(clock, &self.tried, purpose);
+        let picked = endpoints.pick(clock, &self.tried, wanted);
         match (&picked, self.unsent_at.take()) {
             (Picked::Endpoint(..), _) => picked,
             // One may have become ready since.
-            (_, None) if endpoints.has_ready(&self.tried, purpose) => {
-                endpoints.pick(clock, &self.tried, purpose)
+            (_, None) if endpoints.has_ready(&self.tried, wanted) => {
+                endpoints.pick(clock, &self.tried, wanted)
             }
             (_, None) => picked,
             // It has served no attempt of this call, and it is the only one there is.
             (_, Some(unsent_at)) => {
                 self.tried.retain(|tried| !Arc::ptr_eq(tried, &unsent_at));
-                endpoints.pick(clock, &self.tried, purpose)
+                endpoints.pick(clock, &self.tried, wanted)
             }
         }
     }
 
-    fn request(&self, now: Duration, launch: &Launch, body: Body) -> Request<Body> {
+    /// Where the user sends the attempt, and what it carries by the user's word.
+    fn target(&mut self, now: Duration, number: u32, kind: AttemptKind) -> Targeted {
+        let mut targeted = Targeted {
+            headers: self.prototype.headers.clone(),
+            extensions: self.prototype.extensions.clone(),
+            only: None,
+        };
+        let Some(targeting) = self.method.targeting() else {
+            return targeted;
+        };
+        let attempt = hooks::Unplaced {
+            number,
+            kind,
+            method: self.method.name(),
+            elapsed: now,
+            last_failure: self.last_failure.as_ref(),
+        };
+        let Targeted {
+            headers,
+            extensions,
+            only,
+        } = &mut targeted;
+        *only = targeting.of(&attempt, headers, extensions);
+        if let Some(unknown) = only.take_if(|it| !self.shared.endpoints().knows(it)) {
+            targeting.failed(self.method.name(), &format!("there is no {unknown:?}"));
+        }
+        targeted
+    }
+
+    fn request(
+        &self,
+        now: Duration,
+        launch: &Launch,
+        body: Body,
+        targeted: Targeted,
+    ) -> Request<Body> {
+        let Targeted {
+            mut headers,
+            extensions,
+            ..
+        } = targeted;
         let mut request = Request::new(body);
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = self.prototype.uri.clone();
         *request.version_mut() = Version::HTTP_2;
-        *request.extensions_mut() = self.prototype.extensions.clone();
-        let mut headers = self.prototype.headers.clone();
+        *request.extensions_mut() = extensions;
         // An original that goes out at once carries what the caller wrote.
         let late = launch.id > 0 || now >= LATE;
         if let Some(left) = self.time_left(now).filter(|_| late) {
@@ -283,12 +336,12 @@ impl CallHost {
         now: Duration,
         launch: &Launch,
         held: &mut Held,
-        code: Code,
-        headers: &HeaderMap,
+        complete: &Complete,
     ) -> Verdict {
         let clock = self.clock(now);
         let elapsed = held.ticket.elapsed(clock);
-        let verdict = classify::status(code, headers, self.method.retryable());
+        let code = complete.code;
+        let verdict = self.classify(complete);
         let breaks = classify::breaks(code);
         if breaks {
             held.ticket.failed(clock);
@@ -306,6 +359,31 @@ impl CallHost {
         verdict
     }
 
+    fn classify(&self, complete: &Complete) -> Verdict {
+        let Complete {
+            head,
+            data,
+            trailers,
+            code,
+        } = complete;
+        let status = complete.status_headers();
+        let said = match self.method.classifier() {
+            Some(classifier) => classifier.of(&AttemptResult {
+                method: self.method.name(),
+                code: *code,
+                headers: &head.headers,
+                trailers: trailers.as_ref(),
+                data,
+            }),
+            None => Classification::Default,
+        };
+        match said {
+            Classification::Answer => Verdict::Answer,
+            Classification::Failure => classify::failure(*code, status),
+            _ => classify::status(*code, status, self.method.retryable()),
+        }
+    }
+
     /// The estimate learns from originals only: of a hedge only the fast outcomes are seen.
     fn learn(&self, now: Duration, launch: &Launch, latency: Duration) {
         if self.may_learn(now, launch) {
@@ -317,6 +395,13 @@ impl CallHost {
     fn learn_cut(&self, now: Duration, launch: &Launch, ran: Duration) {
         if self.may_learn(now, launch) {
             self.method.learn_cut(self.clock(now), ran);
+        }
+    }
+
+    /// The latest failure, for hooks that want to know.
+    fn failed(&mut self, status: impl FnOnce() -> Status) {
+        if self.method.targeting().is_some() {
+            self.last_failure = Some(status());
         }
     }
 
@@ -352,6 +437,8 @@ impl Host for CallHost {
     type Attempt = Running;
     type Reply = Ran;
     type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
+    type Delay = Delaying;
+    type Error = BoxError;
 
     fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Running>> {
         let purpose = self.purpose(&launch);
@@ -367,7 +454,18 @@ impl Host for CallHost {
             self.not_launched(&launch, Reason::Gate(Gate::BreakerClosed));
             return None;
         }
-        let (endpoint, channel) = match self.pick(now, purpose) {
+        let kind = match purpose {
+            Purpose::Original => AttemptKind::Original,
+            Purpose::Hedge | Purpose::HedgeAnywhere => AttemptKind::Hedge,
+            Purpose::Retry => AttemptKind::Retry,
+            Purpose::Replacement => AttemptKind::Replacement,
+        };
+        let targeted = self.target(now, launch.id, kind);
+        let wanted = Wanted {
+            purpose,
+            only: targeted.only.as_ref(),
+        };
+        let (endpoint, channel) = match self.pick(now, wanted) {
             Picked::Endpoint(endpoint, channel) => (endpoint, channel),
             // The original waits in the call, which has nothing under way.
             _ if launch.kind != Kind::Hedge
@@ -375,10 +473,15 @@ impl Host for CallHost {
                 && self
                     .shared
                     .endpoints()
-                    .is_worth_waiting(&self.tried, purpose) =>
+                    .is_worth_waiting(&self.tried, wanted) =>
             {
                 let shared = Arc::clone(&self.shared);
-                let place = Place { purpose, loan };
+                let only = targeted.only;
+                let place = Place {
+                    purpose,
+                    only,
+                    loan,
+                };
                 return Some(Launched {
                     attempt: Running::Waiting(Waiting::new(shared, self.tried.clone(), place)),
                     hedge_after: None,
@@ -399,13 +502,7 @@ impl Host for CallHost {
         if let Some(loan) = loan {
             loan.spend();
         }
-        let kind = match purpose {
-            Purpose::Original => AttemptKind::Original,
-            Purpose::Hedge | Purpose::HedgeAnywhere => AttemptKind::Hedge,
-            Purpose::Retry => AttemptKind::Retry,
-            Purpose::Replacement => AttemptKind::Replacement,
-        };
-        let mut request = self.request(now, &launch, body);
+        let mut request = self.request(now, &launch, body, targeted);
         let info = AttemptInfo {
             number: launch.id,
             previous: launch.previous,
@@ -445,6 +542,25 @@ impl Host for CallHost {
             attempt: Running::Sent(Attempt::new(channel, request, held, self.terms.until, left)),
             hedge_after,
         })
+    }
+
+    fn delay(&mut self, now: Duration, launch: &Launch) -> Option<Delaying> {
+        let Timing::With(delay) = &self.terms.hedge.as_ref()?.timing else {
+            return None;
+        };
+        let view = self.view.get_or_insert_with(|| {
+            Arc::new(View {
+                method: self.method.name().into(),
+                headers: self.prototype.headers.clone(),
+            })
+        });
+        let request = Arc::clone(view) as Arc<dyn RequestView>;
+        let upcoming = Upcoming::new(launch.previous + 1, now, request);
+        Some(Delaying::of(delay, upcoming))
+    }
+
+    fn delayed(&mut self, delay: Duration) {
+        self.threshold = Some(delay);
     }
 
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait> {
@@ -496,11 +612,14 @@ impl Host for CallHost {
             }
             Reply::Complete(complete) => {
                 let code = complete.code;
-                let headers = complete.status_headers();
-                let verdict = self.judge_status(now, launch, held, code, headers);
+                let verdict = self.judge_status(now, launch, held, complete);
+                if verdict != Verdict::Answer {
+                    let headers = || complete.status_headers().clone();
+                    self.failed(|| wire::status(code, headers(), None));
+                }
                 self.ended(now, launch, held, code, verdict == Verdict::Answer);
-                let end = match code {
-                    Code::Ok => HedgeEnd::Won,
+                let end = match (code, verdict) {
+                    (Code::Ok, Verdict::Answer) => HedgeEnd::Won,
                     _ => HedgeEnd::Failed,
                 };
                 self.hedge_ended(launch, end);
@@ -508,6 +627,7 @@ impl Host for CallHost {
             }
             Reply::Fault(fault) => {
                 let code = fault.status.code();
+                self.failed(|| fault.status.clone());
                 let endpoint = held.ticket.endpoint();
                 if fault.unreachable {
                     let endpoints = self.shared.endpoints();

@@ -238,6 +238,9 @@ impl Call {
         let mut changed = None;
         loop {
             let over = Drive::new(&mut *host, rules.clone(), self.started).await;
+            if let Some(error) = over.error {
+                return Err(Status::from_error(error));
+            }
             if over.end != End::Unplaced {
                 return Ok((over.reply, over.at));
             }
@@ -356,6 +359,11 @@ impl Call {
                 .map_err(|_| Status::deadline_exceeded(DEADLINE_MESSAGE)),
         }
     }
+}
+
+/// The status of a response, from the headers that carry it.
+pub(crate) fn status_of(code: Code, headers: http::HeaderMap) -> Status {
+    wire::status(code, headers, None)
 }
 
 /// Ends a call with a status.

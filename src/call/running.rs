@@ -13,7 +13,7 @@ use super::attempt::{Attempt, Finished};
 use crate::{
     budget::Loan,
     channel::Shared,
-    endpoint::{Endpoint, Purpose},
+    endpoint::{Destination, Endpoint, Purpose, Wanted},
 };
 
 /// A launch that is under way.
@@ -38,6 +38,8 @@ pub(crate) enum Ran {
 /// A launch that has found no endpoint yet.
 pub(crate) struct Place {
     pub(crate) purpose: Purpose,
+    /// Where its user sends it.
+    pub(crate) only: Option<Destination>,
     /// What it has withdrawn from the budget.
     pub(crate) loan: Option<Loan>,
 }
@@ -55,12 +57,17 @@ impl Waiting {
         place: Place,
     ) -> Self {
         let purpose = place.purpose;
+        let only = place.only.clone();
         let changed = async move {
             let endpoints = shared.endpoints();
             loop {
                 let changed = endpoints.changed();
                 // Asked again now that no change can be missed.
-                if !endpoints.is_worth_waiting(&tried, purpose) {
+                let wanted = Wanted {
+                    purpose,
+                    only: only.as_ref(),
+                };
+                if !endpoints.is_worth_waiting(&tried, wanted) {
                     break;
                 }
                 changed.await;

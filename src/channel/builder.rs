@@ -15,8 +15,9 @@ use crate::{
     budget::{Budget, Tokens},
     circuit::{BreakerScope, Circuits},
     descriptor,
-    endpoint::{EndpointSet, EndpointSpec, RESOLVE_INTERVAL},
+    endpoint::{Destination, EndpointSet, EndpointSpec, RESOLVE_INTERVAL},
     error::{BuildError, Kind},
+    hooks::{AttemptResult, Classification, Classifier, NextAttempt, Targeting},
     method::{Defaults, Estimator, MethodPolicies, MethodPolicy, MethodTable},
     saturation::Sampler,
     telemetry::{HedgeEvent, HedgeStart, Telemetry},
@@ -54,10 +55,12 @@ pub struct Builder {
     breaker_scope: BreakerScope,
     estimator: Estimator,
     saturation: Option<Saturation>,
+    classifier: Option<Classifier>,
+    targeting: Option<Targeting>,
     buffer_limit: usize,
     response_limit: usize,
     telemetry: Telemetry,
-    target: Option<String>,
+    target_name: Option<String>,
     mistake: Option<BuildError>,
 }
 
@@ -82,10 +85,12 @@ impl Default for Builder {
             breaker_scope: BreakerScope::default(),
             estimator: Estimator::default(),
             saturation: None,
+            classifier: None,
+            targeting: None,
             buffer_limit: BUFFER_LIMIT,
             response_limit: RESPONSE_LIMIT,
             telemetry: Telemetry::default(),
-            target: None,
+            target_name: None,
             mistake: None,
         }
     }
@@ -275,6 +280,67 @@ impl Builder {
         self
     }
 
+    /// What is an answer and what a failure that another attempt could better, by the status, the
+    /// metadata and, if it is asked for, the message. It is asked once for each complete response of
+    /// a repeatable call; the breaker and the load go by the status alone. It runs on the call's
+    /// path, so it must not block. A panic in it is reported, and says nothing.
+    ///
+    /// ```
+    /// # use tonic_hedge::{BuildError, Classification, Hedge, HedgedChannel};
+    /// # fn build() -> Result<HedgedChannel, BuildError> {
+    /// HedgedChannel::builder()
+    ///     .endpoints(["http://10.0.0.1:50051", "http://10.0.0.2:50051"])
+    ///     .hedge(Hedge::at(0.95))
+    ///     // A replica that lags behind says so: another one may know more.
+    ///     .classify(|result| match result.trailers().get("x-replica-is-stale") {
+    ///         Some(_) => Classification::Failure,
+    ///         None => Classification::Default,
+    ///     })
+    ///     .build()
+    /// # }
+    /// ```
+    pub fn classify<F>(mut self, classify: F) -> Self
+    where
+        F: Fn(&AttemptResult<'_>) -> Classification + Send + Sync + 'static,
+    {
+        self.classifier = Some(Classifier::new(classify));
+        self
+    }
+
+    /// Where each attempt goes, and what it carries: an endpoint, a locality, or what the picker
+    /// chooses (`None`); metadata and extensions of its own. It is asked just before an attempt
+    /// starts, the original included, once all gates hold and `on_hedge` is over; again where a
+    /// connection was lost before the attempt was sent. An endpoint that does not exist is
+    /// reported and left to the picker; one that is not connected is waited for by an original or a
+    /// retry, and keeps a hedge back. It runs on the call's path, so it must not block. A panic in it
+    /// is reported, and chooses nothing.
+    ///
+    /// ```
+    /// # use tonic_hedge::{BuildError, Destination, Hedge, HedgedChannel};
+    /// # fn build() -> Result<HedgedChannel, BuildError> {
+    /// HedgedChannel::builder()
+    ///     .endpoints(["http://10.0.0.1:50051", "http://10.0.0.2:50051"])
+    ///     .hedge(Hedge::at(0.95))
+    ///     .target_with(|attempt| {
+    ///         let key = attempt.metadata().get("x-shard")?.to_str().ok()?;
+    ///         let primary = key.len() % 2 == 0;
+    ///         match (attempt.number(), primary) {
+    ///             (0, true) => Some(Destination::endpoint("10.0.0.1:50051")),
+    ///             (0, false) => Some(Destination::endpoint("10.0.0.2:50051")),
+    ///             _ => None,
+    ///         }
+    ///     })
+    ///     .build()
+    /// # }
+    /// ```
+    pub fn target_with<F>(mut self, choose: F) -> Self
+    where
+        F: Fn(&mut NextAttempt<'_>) -> Option<Destination> + Send + Sync + 'static,
+    {
+        self.targeting = Some(Targeting::new(choose));
+        self
+    }
+
     /// Holds hedges back while this process is the bottleneck. Default: off.
     pub fn saturation(mut self, saturation: Saturation) -> Self {
         self.saturation = Some(saturation);
@@ -341,8 +407,8 @@ impl Builder {
     /// [`dns`](Self::dns) resolves, as `dns:///host:port`; the first three endpoints of a list;
     /// or `discover`, or `channel`. Two channels of one name are one to gauges: whichever is
     /// read last is shown.
-    pub fn target(mut self, target: impl Into<String>) -> Self {
-        self.target = Some(target.into());
+    pub fn target_name(mut self, name: impl Into<String>) -> Self {
+        self.target_name = Some(name.into());
         self
     }
 
@@ -426,10 +492,12 @@ impl Builder {
             retry: self.retry,
             max_attempts: self.max_attempts,
             estimator: self.estimator,
+            classifier: self.classifier,
+            targeting: self.targeting,
             policies: self.methods,
         };
         let endpoints = self.endpoints.ok_or(Kind::NoSource)?;
-        let target = self.target.unwrap_or_else(|| endpoints.target());
+        let target = self.target_name.unwrap_or_else(|| endpoints.target());
         self.telemetry.start(&target);
         let telemetry = Arc::new(self.telemetry);
         let mut descriptors = descriptor::merge(self.descriptors);

@@ -7,6 +7,7 @@
 //!   `supervisor`, `source`, `dns`: who comes and who goes.
 
 mod connection;
+mod destination;
 mod dns;
 mod keeper;
 mod random;
@@ -29,12 +30,12 @@ use parking_lot::Mutex;
 use tonic::transport::Channel;
 use tonic_hedge_engine::endpoint::{Load, ResetRation};
 
-pub use self::spec::EndpointSpec;
 use self::{connection::Link, spec::Route};
+pub use self::{destination::Destination, spec::EndpointSpec};
 pub(crate) use self::{
     dns::RESOLVE_INTERVAL,
     random::fraction,
-    set::{EndpointSet, Picked, Purpose, Unavailable},
+    set::{EndpointSet, Picked, Purpose, Unavailable, Wanted},
 };
 
 /// One endpoint. Attempts hold it for as long as they run, whether or not it is still in the set.

@@ -10,7 +10,7 @@ use tonic_hedge_engine::endpoint::pick;
 use tower::discover::Change;
 
 use super::{
-    Endpoint, EndpointSpec, random,
+    Destination, Endpoint, EndpointSpec, random,
     source::{Numbered, Source},
     spec::server_of,
     supervisor::{Shared, supervise},
@@ -37,6 +37,23 @@ pub(crate) enum Purpose {
     Retry,
     /// For an attempt that never left: only where none has been.
     Replacement,
+}
+
+/// What an attempt is for, and where it may go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) purpose: Purpose,
+    /// The user's choice: nowhere else.
+    pub(crate) only: Option<&'a Destination>,
+}
+
+impl From<Purpose> for Wanted<'_> {
+    fn from(purpose: Purpose) -> Self {
+        Self {
+            purpose,
+            only: None,
+        }
+    }
 }
 
 /// What came of a pick.
@@ -157,12 +174,18 @@ impl EndpointSet {
     ///
     /// Allocates nothing. Of the endpoints that `purpose` allows, those in a locality that no
     /// attempt has been to come first.
-    pub(crate) fn pick(&self, now: Duration, tried: &[Arc<Endpoint>], purpose: Purpose) -> Picked {
+    pub(crate) fn pick<'a>(
+        &self,
+        now: Duration,
+        tried: &[Arc<Endpoint>],
+        wanted: impl Into<Wanted<'a>>,
+    ) -> Picked {
+        let wanted = wanted.into();
         let endpoints = self.shared.endpoints.load();
         for _ in 0..RACES {
             let picked = pick(
                 endpoints.len(),
-                |index| self.rank(&endpoints[index], tried, purpose),
+                |index| self.rank(&endpoints[index], tried, wanted),
                 |index| endpoints[index].load.cost(now),
                 &mut random::below,
             );
@@ -171,20 +194,24 @@ impl EndpointSet {
                 return Picked::Endpoint(Arc::clone(&endpoints[index]), channel);
             }
         }
-        match purpose {
-            Purpose::Original | Purpose::Retry => self.none_ready(&endpoints),
+        match wanted.purpose {
+            Purpose::Original | Purpose::Retry => self.none_ready(&endpoints, wanted),
             Purpose::Hedge | Purpose::HedgeAnywhere | Purpose::Replacement => {
                 Picked::None(Unavailable::NoOther)
             }
         }
     }
 
-    fn rank(&self, endpoint: &Endpoint, tried: &[Arc<Endpoint>], purpose: Purpose) -> Option<u8> {
+    fn rank(&self, endpoint: &Endpoint, tried: &[Arc<Endpoint>], wanted: Wanted<'_>) -> Option<u8> {
+        let Wanted { purpose, only } = wanted;
         if !endpoint.is_ready() {
             return None;
         }
         if self.opaque {
             return Some(0);
+        }
+        if only.is_some_and(|only| !only.includes(endpoint)) {
+            return None;
         }
         if tried.iter().any(|tried| tried.same_place(endpoint)) {
             let again = !matches!(purpose, Purpose::Hedge | Purpose::Replacement);
@@ -198,15 +225,16 @@ impl EndpointSet {
     }
 
     #[cold]
-    fn none_ready(&self, endpoints: &[Arc<Endpoint>]) -> Picked {
+    fn none_ready(&self, endpoints: &[Arc<Endpoint>], wanted: Wanted<'_>) -> Picked {
         let mut failed = None;
-        for endpoint in endpoints {
+        let mut others = 0;
+        let wanted = |endpoint: &Endpoint| wanted.only.is_none_or(|only| only.includes(endpoint));
+        for endpoint in endpoints.iter().filter(|endpoint| wanted(endpoint)) {
             match endpoint.last_error() {
                 // In its first connect, or back in one after a loss.
                 None => return Picked::Wait,
-                Some(error) => {
-                    failed.get_or_insert((&endpoint.name, error));
-                }
+                Some(error) if failed.is_none() => failed = Some((&endpoint.name, error)),
+                Some(_) => others += 1,
             }
         }
         let discovery = self.shared.discovery.lock();
@@ -217,7 +245,7 @@ impl EndpointSet {
             Some((endpoint, error)) => Unavailable::Unreachable {
                 endpoint: Arc::clone(endpoint),
                 error,
-                others: endpoints.len() - 1,
+                others,
             },
             None => Unavailable::Empty(discovery.error.clone()),
         })
@@ -231,27 +259,40 @@ impl EndpointSet {
     }
 
     /// Whether an attempt for `purpose` would find an endpoint. Has no side effect.
-    pub(crate) fn has_ready(&self, tried: &[Arc<Endpoint>], purpose: Purpose) -> bool {
+    pub(crate) fn has_ready<'a>(
+        &self,
+        tried: &[Arc<Endpoint>],
+        wanted: impl Into<Wanted<'a>>,
+    ) -> bool {
+        let wanted = wanted.into();
         let endpoints = self.shared.endpoints.load();
         endpoints
             .iter()
-            .any(|endpoint| self.rank(endpoint, tried, purpose).is_some())
+            .any(|endpoint| self.rank(endpoint, tried, wanted).is_some())
     }
 
     /// Whether an attempt for `purpose` finds none ready now, but one may become so before long:
     /// it is being connected, for the first time or after a loss.
-    pub(crate) fn is_worth_waiting(&self, tried: &[Arc<Endpoint>], purpose: Purpose) -> bool {
+    pub(crate) fn is_worth_waiting(&self, tried: &[Arc<Endpoint>], wanted: Wanted<'_>) -> bool {
         let endpoints = self.shared.endpoints.load();
-        let elsewhere = matches!(purpose, Purpose::Hedge | Purpose::Replacement);
+        let elsewhere = matches!(wanted.purpose, Purpose::Hedge | Purpose::Replacement);
         let mut coming = false;
         for endpoint in endpoints.iter() {
-            if self.rank(endpoint, tried, purpose).is_some() {
+            if self.rank(endpoint, tried, wanted).is_some() {
                 return false;
             }
-            let taken = elsewhere && tried.iter().any(|tried| tried.same_place(endpoint));
+            let taken = elsewhere && tried.iter().any(|tried| tried.same_place(endpoint))
+                || wanted.only.is_some_and(|only| !only.includes(endpoint));
             coming |= !taken && !endpoint.is_ready() && endpoint.last_error().is_none();
         }
         coming
+    }
+
+    /// Whether an endpoint is one of these, connected or not.
+    pub(crate) fn knows(&self, destination: &Destination) -> bool {
+        let endpoints = self.shared.endpoints.load();
+        let mut endpoints = endpoints.iter();
+        self.opaque || endpoints.any(|endpoint| destination.includes(endpoint))
     }
 
     /// A call could not connect.

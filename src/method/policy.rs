@@ -7,7 +7,9 @@ use tonic_hedge_engine::policy::{Hedge, PolicyError, Retry};
 
 use crate::{
     descriptor::{IdempotencyLevel, MethodDescriptor, Options, Repeatability},
+    endpoint::Destination,
     error::{BuildError, Kind},
+    hooks::{AttemptResult, Classification, Classifier, NextAttempt, Targeting},
 };
 
 /// What one method may do and wants, said where the channel is built: for services whose `.proto`
@@ -28,7 +30,7 @@ use crate::{
 /// # drop(channel);
 /// # Ok::<(), tonic_hedge::BuildError>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a policy does nothing until a channel is built with it"]
 pub struct MethodPolicy {
     idempotent: Option<bool>,
@@ -36,6 +38,8 @@ pub struct MethodPolicy {
     max_attempts: Option<u32>,
     retry: Option<Retry>,
     retryable_codes: Vec<Code>,
+    classifier: Option<Classifier>,
+    targeting: Option<Targeting>,
 }
 
 impl MethodPolicy {
@@ -84,6 +88,34 @@ impl MethodPolicy {
     pub fn retryable_codes(mut self, codes: impl IntoIterator<Item = Code>) -> Self {
         self.retryable_codes = codes.into_iter().collect();
         self
+    }
+
+    /// What is a failure of this method, in place of the channel's
+    /// [`classify`](crate::Builder::classify).
+    pub fn classify<F>(mut self, classify: F) -> Self
+    where
+        F: Fn(&AttemptResult<'_>) -> Classification + Send + Sync + 'static,
+    {
+        self.classifier = Some(Classifier::new(classify));
+        self
+    }
+
+    /// Where this method's attempts go, in place of the channel's
+    /// [`target_with`](crate::Builder::target_with).
+    pub fn target_with<F>(mut self, choose: F) -> Self
+    where
+        F: Fn(&mut NextAttempt<'_>) -> Option<Destination> + Send + Sync + 'static,
+    {
+        self.targeting = Some(Targeting::new(choose));
+        self
+    }
+
+    pub(super) fn targeting(&self) -> Option<&Targeting> {
+        self.targeting.as_ref()
+    }
+
+    pub(super) fn classifier(&self) -> Option<&Classifier> {
+        self.classifier.as_ref()
     }
 
     pub(super) fn hedges(&self) -> Option<Option<&Hedge>> {

@@ -12,6 +12,7 @@ use crate::{
     call::Codes,
     circuit::{Circuit, Circuits},
     descriptor::{MethodDescriptor, Repeatability},
+    hooks::{Classifier, Targeting},
     telemetry::{MethodTelemetry, Telemetry},
 };
 
@@ -22,6 +23,8 @@ pub(crate) struct Defaults {
     pub(crate) retry: Retry,
     pub(crate) max_attempts: u32,
     pub(crate) estimator: Estimator,
+    pub(crate) classifier: Option<Classifier>,
+    pub(crate) targeting: Option<Targeting>,
     /// What it says for some of them.
     pub(crate) policies: MethodPolicies,
 }
@@ -61,6 +64,8 @@ pub(crate) struct Method {
     max_attempts: u32,
     retry: Retry,
     retryable: Codes,
+    classifier: Option<Classifier>,
+    targeting: Option<Targeting>,
     window: Option<Box<dyn LatencyEstimator>>,
     win_rate: Option<WinRateMeter>,
     circuit: Option<Arc<Circuit>>,
@@ -124,6 +129,11 @@ impl Method {
             max_attempts: options.max_attempts.unwrap_or(defaults.max_attempts),
             retry: policy.retries().unwrap_or(&defaults.retry).clone(),
             retryable: options.retryable_codes.into_iter().collect(),
+            classifier: policy
+                .classifier()
+                .or(defaults.classifier.as_ref())
+                .cloned(),
+            targeting: policy.targeting().or(defaults.targeting.as_ref()).cloned(),
             window,
             win_rate,
             circuit: circuits.of(name)?,
@@ -134,10 +144,12 @@ impl Method {
 
     /// What all methods that no descriptor knows share: one attempt.
     pub(crate) fn other(
-        retry: Retry,
+        defaults: &Defaults,
         circuits: &mut Circuits,
         telemetry: &Arc<Telemetry>,
     ) -> Result<Self, PolicyError> {
+        let retry = defaults.retry.clone();
+        let targeting = defaults.targeting.clone();
         let name = "other";
         Ok(Self {
             name: name.into(),
@@ -147,6 +159,8 @@ impl Method {
             max_attempts: 1,
             retry,
             retryable: Codes::default(),
+            classifier: None,
+            targeting,
             window: None,
             win_rate: None,
             circuit: circuits.of(name)?,
@@ -182,6 +196,14 @@ impl Method {
 
     pub(crate) fn retryable(&self) -> Codes {
         self.retryable
+    }
+
+    pub(crate) fn classifier(&self) -> Option<&Classifier> {
+        self.classifier.as_ref()
+    }
+
+    pub(crate) fn targeting(&self) -> Option<&Targeting> {
+        self.targeting.as_ref()
     }
 
     pub(crate) fn win_rate(&self) -> Option<&WinRateMeter> {

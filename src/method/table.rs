@@ -33,7 +33,7 @@ impl MethodTable {
                 .map_err(|error| (descriptor.path.clone(), error))?;
             known.insert(descriptor.path.clone().into(), Arc::new(method));
         }
-        let other = Method::other(defaults.retry.clone(), circuits, telemetry)
+        let other = Method::other(defaults, circuits, telemetry)
             .map_err(|error| ("other".to_owned(), error))?;
         Ok(Self {
             known: Arc::new(known),

@@ -7,24 +7,22 @@
 //! `on_event` runs on a thread of its own, behind a bounded queue.
 
 use std::{
-    error::Error,
     fmt,
     future::Future,
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
-    task::{Context, Poll},
     thread,
     time::Duration,
 };
 
 use tokio::time::timeout;
 
-type BoxError = Box<dyn Error + Send + Sync>;
+use crate::hooks::{BoxError, Guarded, PANICKED, Panicked, Reported, caught};
+
 type Observation = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 type OnHedge = Arc<dyn Fn(HedgeStart) -> Observation + Send + Sync>;
 type OnEvent = Arc<dyn Fn(&HedgeEvent) + Send + Sync>;
@@ -35,8 +33,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Events that wait for `on_event`: seconds of a busy channel's hedges.
 const QUEUE: usize = 4096;
-
-const PANICKED: &str = "it panicked";
 
 /// A hedge that is about to start: all gates and holds let it.
 #[derive(Clone, Debug)]
@@ -104,8 +100,8 @@ pub(crate) struct Observers {
     on_hedge: Option<OnHedge>,
     on_event: Option<Events>,
     /// A failing observer is reported once at `warn`, then at `debug`: each for itself.
-    on_hedge_reported: Arc<AtomicBool>,
-    on_event_reported: Arc<AtomicBool>,
+    on_hedge_reported: Arc<Reported>,
+    on_event_reported: Arc<Reported>,
 }
 
 struct Events {
@@ -153,13 +149,18 @@ impl Observers {
             let method = Arc::clone(&start.method);
             let outcome = match caught(|| observer(start)) {
                 Err(Panicked) => Err(PANICKED.to_owned()),
-                Ok(observation) => match timeout(PATIENCE, Guarded(Some(observation))).await {
+                Ok(observation) => match timeout(PATIENCE, Guarded::new(observation)).await {
                     Err(_) => Err(format!("it was not ready in {PATIENCE:?}")),
-                    Ok(outcome) => outcome,
+                    Ok(Err(Panicked)) => Err(PANICKED.to_owned()),
+                    Ok(Ok(Ok(()))) => Ok(()),
+                    // Its text, and its drop, are the user's too.
+                    Ok(Ok(Err(error))) => {
+                        Err(caught(move || error.to_string()).unwrap_or(PANICKED.to_owned()))
+                    }
                 },
             };
             if let Err(error) = outcome {
-                report(&reported, "on_hedge", &method, &error);
+                reported.report("on_hedge", &method, &error);
             }
         }))
     }
@@ -190,7 +191,7 @@ impl Observers {
 }
 
 /// Starts the thread that `observer` runs on. It ends with the channel.
-fn start(observer: OnEvent, reported: Arc<AtomicBool>) -> Option<SyncSender<HedgeEvent>> {
+fn start(observer: OnEvent, reported: Arc<Reported>) -> Option<SyncSender<HedgeEvent>> {
     let (sender, events) = sync_channel(QUEUE);
     let thread = thread::Builder::new().name("hedge-events".to_owned());
     match thread.spawn(move || run(&observer, &events, &reported)) {
@@ -202,59 +203,11 @@ fn start(observer: OnEvent, reported: Arc<AtomicBool>) -> Option<SyncSender<Hedg
     }
 }
 
-fn run(observer: &OnEvent, events: &Receiver<HedgeEvent>, reported: &AtomicBool) {
+fn run(observer: &OnEvent, events: &Receiver<HedgeEvent>, reported: &Reported) {
     for event in events {
         if let Err(Panicked) = caught(|| observer(&event)) {
-            report(reported, "on_event", &event.method, PANICKED);
+            reported.report("on_event", &event.method, PANICKED);
         }
-    }
-}
-
-fn report(reported: &AtomicBool, observer: &'static str, method: &str, error: &str) {
-    // Relaxed: two reports at once do no harm.
-    match reported.swap(true, Ordering::Relaxed) {
-        false => tracing::warn!(observer, method, error, "observer failed"),
-        true => tracing::debug!(observer, method, error, "observer failed"),
-    }
-}
-
-/// What a user's function ended in.
-struct Panicked;
-
-/// Runs a user's function, which may panic, and so may the drop of what it panics with.
-fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
-        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-            // It could go on like this for ever.
-            std::mem::forget(again);
-        }
-        Panicked
-    })
-}
-
-/// A future whose panic is its error, wherever it panics: polled, dropped, or in its error's text.
-struct Guarded(Option<Observation>);
-
-impl Future for Guarded {
-    type Output = Result<(), String>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = caught(|| match &mut self.0 {
-            Some(observation) => {
-                let polled = observation.as_mut().poll(cx);
-                polled.map_err(|error| error.to_string())
-            }
-            None => Poll::Pending,
-        });
-        polled.unwrap_or_else(|Panicked| Poll::Ready(Err(PANICKED.to_owned())))
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        let observation = self.0.take();
-        // Whoever wants to know of it: the panic's own hook has told.
-        let _dropped = caught(|| drop(observation));
     }
 }
 

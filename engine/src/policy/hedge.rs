@@ -1,8 +1,8 @@
 //! When a second copy of a slow call may start.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
-use super::{PolicyError, WinRate};
+use super::{BoxError, Delay, PolicyError, Upcoming, WinRate};
 
 /// When a second copy of a slow call may start.
 ///
@@ -51,13 +51,15 @@ pub struct Hedge {
 }
 
 /// What makes a hedge due.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Timing {
     /// The newest attempt outran this live quantile of its method's latency.
     Quantile(f64),
     /// The newest attempt has run for this long.
     After(Duration),
+    /// The newest attempt has run for as long as this function says.
+    With(Delay),
     /// Never on latency: only a failure while another attempt is in flight.
     OnFailure,
 }
@@ -99,6 +101,30 @@ impl Hedge {
     /// Starts all attempts that `max_concurrent` and the call's `max_attempts` allow at once.
     pub fn immediately() -> Self {
         Self::timed(Timing::After(Duration::ZERO))
+    }
+
+    /// Hedges a call whose newest attempt has run for the time that `delay` returns, asked anew for
+    /// each attempt that may follow, while the one before it runs. Zero starts the next one at once,
+    /// and so does a failure, whatever the delay. An error of `delay` ends the call with it and
+    /// drops its attempts.
+    ///
+    /// ```
+    /// use std::{convert::Infallible, time::Duration};
+    /// use tonic_hedge_engine::policy::Hedge;
+    ///
+    /// // The first hedge 100 ms after the original, the second 300 ms after the first.
+    /// let hedge = Hedge::delay_with(|next| async move {
+    ///     Ok::<_, Infallible>(Duration::from_millis(if next.attempt == 1 { 100 } else { 300 }))
+    /// });
+    /// assert!(hedge.max_concurrent(3).validate().is_ok());
+    /// ```
+    pub fn delay_with<F, R, E>(delay: F) -> Self
+    where
+        F: Fn(Upcoming) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Duration, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        Self::timed(Timing::With(Delay::new(delay)))
     }
 
     /// Never hedges on latency.
@@ -190,14 +216,15 @@ impl Hedge {
         matches!(self.timing, Timing::Quantile(_))
     }
 
-    /// The delay before a hedge, from what the estimate says (`None` without samples).
+    /// The delay before a hedge, from what the estimate says (`None` without samples, or where a
+    /// function says it).
     ///
     /// The floor and the ceiling bound a measured threshold only: a fixed delay is the
     /// user's own number.
     pub fn threshold(&self, measured: Option<Duration>) -> Option<Duration> {
         match self.timing {
             Timing::After(delay) => Some(delay),
-            Timing::OnFailure => None,
+            Timing::With(_) | Timing::OnFailure => None,
             Timing::Quantile(_) => measured
                 .map(|measured| {
                     let ceiling = self.maximum_delay.unwrap_or(Duration::MAX);

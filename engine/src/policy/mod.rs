@@ -2,6 +2,7 @@
 
 mod breaker;
 mod budget;
+mod delay;
 mod error;
 mod hedge;
 mod retry;
@@ -10,6 +11,7 @@ mod win_rate;
 
 pub use breaker::BreakerPolicy;
 pub use budget::BudgetPolicy;
+pub use delay::{BoxError, Delay, DelayFuture, RequestView, Upcoming};
 pub use error::PolicyError;
 pub use hedge::{Hedge, Scope, Target, Timing};
 pub use retry::Retry;

@@ -24,9 +24,21 @@ pub trait Host {
     type Reply;
     /// What a further attempt that may start still waits for. Dropped if the race ends first.
     type Wait: Future<Output = ()> + Unpin;
+    /// Finds out when a hedge is due, from the newest launch. Dropped as soon as nobody needs to
+    /// know any more.
+    type Delay: Future<Output = Result<Duration, Self::Error>> + Unpin;
+    /// Why that cannot be found out: it ends the race.
+    type Error;
 
     /// Starts an attempt, or finds no endpoint for it.
     fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Self::Attempt>>;
+
+    /// Finds out when a hedge is due after the attempt that was just launched without a
+    /// `hedge_after`, where one could follow. `None` is never.
+    fn delay(&mut self, now: Duration, launch: &Launch) -> Option<Self::Delay>;
+
+    /// A hedge is due `delay` after the newest launch, as [`Host::delay`] has found out.
+    fn delayed(&mut self, delay: Duration);
 
     /// Says whether a further attempt may start. A yes has reserved what it needs.
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait>;
@@ -52,9 +64,19 @@ impl<H: Host> Host for &mut H {
     type Attempt = H::Attempt;
     type Reply = H::Reply;
     type Wait = H::Wait;
+    type Delay = H::Delay;
+    type Error = H::Error;
 
     fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Self::Attempt>> {
         H::launch(self, now, launch)
+    }
+
+    fn delay(&mut self, now: Duration, launch: &Launch) -> Option<H::Delay> {
+        H::delay(self, now, launch)
+    }
+
+    fn delayed(&mut self, delay: Duration) {
+        H::delayed(self, delay);
     }
 
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<H::Wait> {
@@ -81,7 +103,7 @@ impl<H: Host> Host for &mut H {
 pub struct Launched<A> {
     /// The attempt.
     pub attempt: A,
-    /// When a hedge is due, from now.
+    /// When a hedge is due, from now. `None` is never, or as [`Host::delay`] says.
     pub hedge_after: Option<Duration>,
 }
 
@@ -111,7 +133,7 @@ pub enum Gone {
     Lost,
     /// The deadline passed.
     Deadline,
-    /// The caller went away.
+    /// The caller went away, or cannot be served.
     CallerGone,
 }
 
@@ -124,6 +146,8 @@ pub struct Over<H: Host> {
     pub end: End,
     /// The result that the call ends with, where an attempt made one.
     pub reply: Option<H::Reply>,
+    /// What it ended with where it broke.
+    pub error: Option<H::Error>,
     /// When it ended, since the start of the call.
     pub at: Duration,
 }
@@ -146,6 +170,8 @@ pin_project! {
         others: Vec<(Launch, H::Attempt)>,
         last_failure: Option<H::Reply>,
         waiting: Option<H::Wait>,
+        delay: Option<(Duration, H::Delay)>,
+        error: Option<H::Error>,
         step: Option<Step>,
         #[pin]
         sleep: Option<Sleep>,
@@ -171,6 +197,8 @@ impl<H: Host> Drive<H> {
             others: Vec::new(),
             last_failure: None,
             waiting: None,
+            delay: None,
+            error: None,
             step: None,
             sleep: None,
             sleep_until: None,
@@ -231,8 +259,24 @@ impl<H: Host> Future for Drive<H> {
                 Step::Launch(launch) => match host.launch(now, launch) {
                     Some(Launched {
                         attempt,
-                        hedge_after,
+                        mut hedge_after,
                     }) => {
+                        *this.delay = None;
+                        let mut broken = None;
+                        if hedge_after.is_none()
+                            && this.race.wants_delay()
+                            && let Some(mut delay) = host.delay(now, &launch)
+                        {
+                            // One that knows at once is as good as a number.
+                            match Pin::new(&mut delay).poll(cx) {
+                                Poll::Ready(Ok(delay)) => {
+                                    host.delayed(delay);
+                                    hedge_after = Some(delay);
+                                }
+                                Poll::Ready(Err(error)) => broken = Some(error),
+                                Poll::Pending => *this.delay = Some((now, delay)),
+                            }
+                        }
                         // Only an attempt that is alone may take the first place, so that
                         // the order of polling stays the order of launches.
                         match this.first {
@@ -241,20 +285,29 @@ impl<H: Host> Future for Drive<H> {
                             }
                             _ => this.others.push((launch, attempt)),
                         }
-                        Event::Launched { hedge_after }
+                        match broken {
+                            None => Event::Launched { hedge_after },
+                            Some(error) => {
+                                *this.error = Some(error);
+                                Event::Broken
+                            }
+                        }
                     }
                     None => Event::Unplaced,
                 },
-                Step::Ask(ask) => match host.ask(now, ask) {
-                    Asked::Now(Answer::Granted(wait)) => Event::Granted { wait },
-                    Asked::Now(Answer::Held) => Event::Held,
-                    Asked::After(wait) => {
-                        *this.waiting = Some(wait);
-                        cut_short = false;
-                        // The machine is owed the answer, and says what else there is to wait for.
-                        Event::Tick
+                Step::Ask(ask) => {
+                    *this.delay = None;
+                    match host.ask(now, ask) {
+                        Asked::Now(Answer::Granted(wait)) => Event::Granted { wait },
+                        Asked::Now(Answer::Held) => Event::Held,
+                        Asked::After(wait) => {
+                            *this.waiting = Some(wait);
+                            cut_short = false;
+                            // The machine is owed the answer, and says what else there is to wait for.
+                            Event::Tick
+                        }
                     }
-                },
+                }
                 Step::Wait { until } => match asked.take() {
                     Some(ask) => {
                         step = Step::Ask(ask);
@@ -266,23 +319,37 @@ impl<H: Host> Future for Drive<H> {
                             wait: Duration::ZERO,
                         }
                     }
-                    None => {
-                        let timer = Timer {
-                            started: *this.started,
-                            sleep: this.sleep.as_mut(),
-                            until: this.sleep_until,
-                        };
-                        if timer.poll(until, cx).is_pending() {
-                            *this.step = Some(step);
-                            return Poll::Pending;
+                    None => match poll_delay(this.delay, this.race, cx) {
+                        Some(Ok((launched, delay))) => {
+                            now = this.started.elapsed();
+                            host.delayed(delay);
+                            let at = launched.saturating_add(delay);
+                            Event::HedgeDue { at }
                         }
-                        now = this.started.elapsed();
-                        Event::Tick
-                    }
+                        Some(Err(error)) => {
+                            now = this.started.elapsed();
+                            *this.error = Some(error);
+                            Event::Broken
+                        }
+                        None => {
+                            let timer = Timer {
+                                started: *this.started,
+                                sleep: this.sleep.as_mut(),
+                                until: this.sleep_until,
+                            };
+                            if timer.poll(until, cx).is_pending() {
+                                *this.step = Some(step);
+                                return Poll::Pending;
+                            }
+                            now = this.started.elapsed();
+                            Event::Tick
+                        }
+                    },
                 },
                 Step::End(end) => {
                     let why = match end {
                         End::Deadline => Gone::Deadline,
+                        End::Broken => Gone::CallerGone,
                         _ => Gone::Lost,
                     };
                     for (launch, attempt) in
@@ -295,6 +362,7 @@ impl<H: Host> Future for Drive<H> {
                         _ => None,
                     };
                     *this.waiting = None;
+                    *this.delay = None;
                     let Some(host) = this.host.take() else {
                         return Poll::Pending;
                     };
@@ -302,6 +370,7 @@ impl<H: Host> Future for Drive<H> {
                         host,
                         end,
                         reply,
+                        error: this.error.take(),
                         at: now,
                     });
                 }
@@ -326,6 +395,30 @@ fn is_over<W: Future<Output = ()> + Unpin>(
         *waiting = None;
     }
     over
+}
+
+/// When the next hedge is due, if that has just turned out: the newest launch, and the delay.
+#[allow(clippy::type_complexity)] // What is kept, and what it comes to.
+fn poll_delay<D, E>(
+    delay: &mut Option<(Duration, D)>,
+    race: &Race,
+    cx: &mut Context<'_>,
+) -> Option<Result<(Duration, Duration), E>>
+where
+    D: Future<Output = Result<Duration, E>> + Unpin,
+{
+    let (launched, future) = delay.as_mut()?;
+    let launched = *launched;
+    // A failure has started the next attempt, or a server wants no more.
+    let due = match race.wants_delay() {
+        true => match Pin::new(future).poll(cx) {
+            Poll::Pending => return None,
+            Poll::Ready(due) => Some(due),
+        },
+        false => None,
+    };
+    *delay = None;
+    due.map(|due| due.map(|delay| (launched, delay)))
 }
 
 /// Polls the attempts in the order of their launch, so that of two that are ready the older

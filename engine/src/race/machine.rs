@@ -151,6 +151,13 @@ pub enum Event {
         /// How.
         verdict: Verdict,
     },
+    /// A hedge is due at the instant, as has turned out since the newest launch.
+    HedgeDue {
+        /// When.
+        at: Duration,
+    },
+    /// Whoever says when a hedge is due has failed.
+    Broken,
     /// Time passed: the instant of the last [`Step::Wait`] may be reached.
     Tick,
     /// The caller went away.
@@ -186,6 +193,8 @@ pub enum End {
     Deadline,
     /// The caller went away.
     CallerGone,
+    /// What the call depends on has failed.
+    Broken,
 }
 
 /// What the machine has under way besides the attempts in flight.
@@ -293,8 +302,18 @@ impl Race {
             Event::Granted { wait } => self.on_granted(now, wait),
             Event::Held => self.on_held(now),
             Event::Finished { launch, verdict } => self.on_finished(now, launch, verdict),
+            Event::HedgeDue { at } => self.on_hedge_due(now, at),
+            Event::Broken => self.end(End::Broken),
             Event::Tick => self.settle(now),
         }
+    }
+
+    /// Whether a hedge could start if it were due: what is launched next, or was just launched,
+    /// needs to know when.
+    pub fn wants_delay(&self) -> bool {
+        let launching = matches!(self.next, Next::Launching(_));
+        let taken = self.replace.len() as u32 + self.in_flight + u32::from(launching);
+        !self.ended && self.has_room(taken) && (launching || self.next == Next::Nothing)
     }
 
     fn on_launched(&mut self, now: Duration, hedge_after: Option<Duration>) -> Step {
@@ -306,6 +325,16 @@ impl Race {
                     trigger: Trigger::Threshold,
                 },
                 _ => Next::Nothing,
+            };
+        }
+        self.settle(now)
+    }
+
+    fn on_hedge_due(&mut self, now: Duration, at: Duration) -> Step {
+        if self.next == Next::Nothing && self.may_hedge() {
+            self.next = Next::Hedge {
+                at: self.not_sooner(at),
+                trigger: Trigger::Threshold,
             };
         }
         self.settle(now)
@@ -522,7 +551,11 @@ impl Race {
     /// Whether one more attempt may start while another is in flight. One that waits for its
     /// replacement keeps its place.
     fn may_hedge(&self) -> bool {
-        let taken = self.replace.len() as u32 + self.in_flight;
+        self.has_room(self.replace.len() as u32 + self.in_flight)
+    }
+
+    /// Whether one more attempt fits beside those that are `taken`.
+    fn has_room(&self, taken: u32) -> bool {
         self.rules.hedging
             && !self.stopped
             && taken < self.rules.max_concurrent

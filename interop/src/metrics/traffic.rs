@@ -113,7 +113,7 @@ pub(crate) async fn run(
         HedgedChannel::builder()
             .descriptors(probe::FILE_DESCRIPTOR_SET)
             .meter_provider(metrics.clone())
-            .target(name)
+            .target_name(name)
     };
 
     // Quick calls take a few milliseconds: one that takes 25 on a busy machine is hedged too.
