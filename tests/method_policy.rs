@@ -62,6 +62,16 @@ async fn declared_from_outside() {
     }
 }
 
+/// A service that no descriptor set knows may have several methods named.
+#[test]
+fn several_methods_of_an_unknown_service() {
+    let builder = HedgedChannel::builder()
+        .endpoints(["http://127.0.0.1:1"])
+        .method("etcdserverpb.KV/Range", idempotent())
+        .method("etcdserverpb.KV/Put", MethodPolicy::new().idempotent(false));
+    builder.build().unwrap();
+}
+
 /// A veto from outside beats the level of the `.proto`; hedging can be turned off by itself.
 #[tokio::test]
 async fn vetoed_from_outside() {

@@ -1,10 +1,10 @@
-//! What the checks need of HTTP: the query APIs of the programs that they read back from.
+//! What the checks need of HTTP: the APIs of the programs that they ask and steer.
 
 use std::{error::Error, net::TcpListener};
 
 use bytes::Bytes;
-use http::Uri;
-use http_body_util::{BodyExt as _, Empty};
+use http::{Method, Request, header::CONTENT_TYPE};
+use http_body_util::{BodyExt as _, Full};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
@@ -15,7 +15,7 @@ use serde_json::Value;
 #[derive(Clone, Debug)]
 pub struct Api {
     port: u16,
-    client: Client<HttpConnector, Empty<Bytes>>,
+    client: Client<HttpConnector, Full<Bytes>>,
 }
 
 impl Api {
@@ -37,14 +37,41 @@ impl Api {
     /// # Errors
     /// No answer, or one that is no success, or no JSON.
     pub async fn get(&self, path: &str) -> Result<Value, Box<dyn Error>> {
-        let uri: Uri = format!("{}{path}", self.url()).parse()?;
-        let answer = self.client.get(uri).await?;
+        let body = self.ask(Method::GET, path, Bytes::new()).await?;
+        Ok(serde_json::from_slice(&body)?)
+    }
+
+    /// As [`get`](Self::get), where the answer is text.
+    ///
+    /// # Errors
+    /// No answer, or one that is no success, or no text.
+    pub async fn text(&self, path: &str) -> Result<String, Box<dyn Error>> {
+        let body = self.ask(Method::GET, path, Bytes::new()).await?;
+        Ok(String::from_utf8(body.into())?)
+    }
+
+    /// Sends it this.
+    ///
+    /// # Errors
+    /// No answer, or one that is no success.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<(), Box<dyn Error>> {
+        let body = Bytes::from(body.to_string());
+        self.ask(Method::POST, path, body).await.map(drop)
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, Box<dyn Error>> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.url()))
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(body))?;
+        let answer = self.client.request(request).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
         if !status.is_success() {
             return Err(format!("{path}: {status}: {}", String::from_utf8_lossy(&body)).into());
         }
-        Ok(serde_json::from_slice(&body)?)
+        Ok(body)
     }
 }
 

@@ -1,10 +1,12 @@
 //! What the programs that drive a `HedgedChannel` against real things share.
 
 pub mod http;
+mod load;
 mod mode;
 pub mod peer;
 mod report;
 
+pub use load::{Told, open_loop};
 pub use mode::Mode;
 pub use report::{Outcome, Report};
 

@@ -229,11 +229,11 @@ impl MethodPolicies {
         &self,
         descriptors: &mut Vec<MethodDescriptor>,
     ) -> Result<(), BuildError> {
+        let mut unknown = Vec::new();
         for (path, policy) in &self.0 {
-            let at = descriptors.binary_search_by(|known| known.path.as_str().cmp(path));
-            let at = match at {
-                Ok(at) => at,
-                Err(at) => {
+            match descriptors.binary_search_by(|known| known.path.as_str().cmp(path)) {
+                Ok(at) => policy.check(&descriptors[at])?,
+                Err(_) => {
                     let service = &path[..=path.rfind('/').unwrap_or_default()];
                     if descriptors
                         .iter()
@@ -245,12 +245,15 @@ impl MethodPolicies {
                         }
                         .into());
                     }
-                    descriptors.insert(at, unary(path));
-                    at
+                    let descriptor = unary(path);
+                    policy.check(&descriptor)?;
+                    unknown.push(descriptor);
                 }
-            };
-            policy.check(&descriptors[at])?;
+            }
         }
+        // Only now: one of them does not make its service known to the others.
+        descriptors.append(&mut unknown);
+        descriptors.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(())
     }
 
