@@ -55,10 +55,10 @@
 //!
 //! # What is not supported
 //!
-//! - Hedging a call that streams, in either direction: it passes as it is, with one attempt.
+//! - Hedging a call that streams, in either direction: it passes as it is, with one attempt. The one
+//!   exception is the wait for the first message of a streamed answer, where it is asked for.
 //! - Hedging a method that neither a descriptor set nor [`Builder::method`] knows.
-//! - Not yet: hedging on a stream's first message (`first_message` in the `.proto` is read and kept,
-//!   and changes nothing), gRPC service configs, server reflection, lanes.
+//! - Not yet: gRPC service configs, server reflection, lanes.
 //! - Runtimes other than tokio.
 
 mod background;

@@ -8,6 +8,7 @@ use crate::criticality::Criticality;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) repeatable: bool,
+    pub(crate) first_message: bool,
     pub(crate) criticality: Option<Criticality>,
     pub(crate) hedging: Option<Hedging>,
 }
@@ -32,9 +33,15 @@ pub(crate) enum Hedging {
 /// ```
 pub trait RequestExt: Sized {
     /// The request may be sent more than once whatever its method says: it carries an
-    /// idempotency key that the server honours. Its method must be known to be unary.
+    /// idempotency key that the server honours. Its method must be known to be unary, or to hedge
+    /// the first message of its answer.
     #[must_use]
     fn mark_repeatable(self) -> Self;
+
+    /// The wait for the first message of a streamed answer is hedged. Its method must be known to
+    /// stream its answer only, and be repeatable, or this request.
+    #[must_use]
+    fn first_message(self) -> Self;
 
     /// How much its answer matters. A sheddable call is never hedged.
     #[must_use]
@@ -54,6 +61,11 @@ pub trait RequestExt: Sized {
 impl<T> RequestExt for tonic::Request<T> {
     fn mark_repeatable(mut self) -> Self {
         overrides(&mut self).repeatable = true;
+        self
+    }
+
+    fn first_message(mut self) -> Self {
+        overrides(&mut self).first_message = true;
         self
     }
 

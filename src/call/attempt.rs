@@ -58,6 +58,8 @@ impl Complete {
 /// A response's body, of which a part was read.
 #[derive(Debug)]
 pub(crate) struct Front {
+    /// Whether it is all that was waited for, and not more than the buffer holds.
+    pub(crate) enough: bool,
     pub(crate) data: Vec<Bytes>,
     pub(crate) rest: Body,
 }
@@ -69,6 +71,8 @@ pub(crate) enum Until {
     Head,
     /// To the trailers, holding at most this many bytes.
     Trailers(usize),
+    /// To the end of a stream's first message, holding at most this many bytes.
+    Message(usize),
 }
 
 /// One copy of a call on the wire. Dropping it cancels it: its stream is reset.
@@ -195,6 +199,7 @@ impl Attempt {
                     }
                     if let Until::Head = self.until {
                         let front = Front {
+                            enough: true,
                             data: Vec::new(),
                             rest: body,
                         };
@@ -233,11 +238,13 @@ impl Attempt {
                             reading.bytes += data.len();
                             reading.messages.feed(&data);
                             reading.data.push(data);
-                            let Until::Trailers(limit) = self.until else {
-                                continue;
+                            let (limit, enough) = match self.until {
+                                Until::Head => continue,
+                                Until::Trailers(limit) => (limit, false),
+                                Until::Message(limit) => (limit, reading.messages.any()),
                             };
-                            if reading.bytes > limit {
-                                return self.overflow();
+                            if enough || reading.bytes > limit {
+                                return self.open(enough);
                             }
                             continue;
                         }
@@ -262,7 +269,12 @@ impl Attempt {
             );
         };
         let messages = reading.messages.whole();
-        if code == Code::Ok && messages != Some(1) {
+        let complete = match self.until {
+            // A stream may be empty.
+            Until::Message(_) => messages.is_some(),
+            Until::Head | Until::Trailers(_) => messages == Some(1),
+        };
+        if code == Code::Ok && !complete {
             return self.fault(ticket, no_message(messages));
         }
         let complete = Complete {
@@ -282,11 +294,13 @@ impl Attempt {
         self.done(Reply::Complete(complete))
     }
 
-    fn overflow(&mut self) -> Poll<Reply> {
+    /// The race ends with what has come; the rest follows.
+    fn open(&mut self, enough: bool) -> Poll<Reply> {
         let Stage::Reading(reading) = std::mem::replace(&mut self.stage, Stage::Done) else {
             return Poll::Pending;
         };
         let front = Front {
+            enough,
             data: reading.data,
             rest: reading.body,
         };

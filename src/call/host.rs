@@ -598,11 +598,13 @@ impl Host for CallHost {
         };
         match reply {
             // The rest of its body is judged when it has come.
-            Reply::Open(_) => {
-                if let Until::Trailers(_) = self.terms.until {
+            Reply::Open(response) => {
+                let elapsed = held.ticket.elapsed(self.clock(now));
+                match (self.terms.until, response.body().enough) {
+                    (Until::Head, _) => {}
+                    (_, true) => self.learn(now, launch, elapsed),
                     // It is longer than the buffer, and takes at least as long as that took.
-                    let elapsed = held.ticket.elapsed(self.clock(now));
-                    self.learn_cut(now, launch, elapsed);
+                    (_, false) => self.learn_cut(now, launch, elapsed),
                 }
                 self.winner = Some(*launch);
                 self.log

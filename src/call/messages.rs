@@ -48,6 +48,11 @@ impl Messages {
         }
     }
 
+    /// Whether one has come whole.
+    pub(crate) fn any(&self) -> bool {
+        self.whole > 0
+    }
+
     /// The number of messages, or `None` when the last is cut off.
     pub(crate) fn whole(&self) -> Option<usize> {
         (self.lacks.is_none() && self.prefix_len == 0).then_some(self.whole)

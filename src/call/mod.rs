@@ -41,7 +41,7 @@ use crate::{
     channel::Shared,
     criticality::Criticality,
     log::CallLogBuilder,
-    method::Method,
+    method::{Method, Shape},
     request::{Hedging, Overrides},
     telemetry::CallTelemetry,
 };
@@ -161,18 +161,20 @@ impl Call {
                 Some(Arc::new(*hedge))
             }
         };
-        let mut repeatable = match self.method.repeatable() {
-            Err(_) if overrides.repeatable && self.method.is_unary() => Ok("marked by the request"),
-            known => known,
+        let shape = self.method.shape();
+        let until = self.until(overrides.first_message);
+        let mut repeatable = match (until, self.method.repeatable()) {
+            (Until::Head, _) if shape == Shape::ServerStreaming => Err("streaming"),
+            (Until::Head, known) => known,
+            (_, Err(_)) if overrides.repeatable => Ok("marked by the request"),
+            (_, known) => known,
         };
         let limit = self.shared.buffer_limit();
         let further =
             self.method.max_attempts() > 1 && (hedge.is_some() || self.method.retry().enabled);
         let body = match repeatable {
             // A stream is passed on, never kept.
-            Err(_) if !self.method.is_unary() => {
-                Source::Passing(Rewind::new(Bytes::new(), body, 0))
-            }
+            Err(_) if shape != Shape::Unary => Source::Passing(Rewind::new(Bytes::new(), body, 0)),
             Err(_) => Source::Passing(Rewind::new(Bytes::new(), body, limit)),
             // It may be repeated, and never will be.
             Ok(_) if !further => Source::Passing(Rewind::new(Bytes::new(), body, limit)),
@@ -199,7 +201,7 @@ impl Call {
             criticality,
             deadline: self.deadline,
             until: match body {
-                Source::Whole(_) => Until::Trailers(self.shared.response_limit()),
+                Source::Whole(_) => until,
                 Source::Passing(_) => Until::Head,
             },
         };
@@ -210,6 +212,17 @@ impl Call {
             body,
         };
         Ok((terms, prototype))
+    }
+
+    /// How far the attempts of a race are read.
+    fn until(&self, first_message: bool) -> Until {
+        let limit = self.shared.response_limit();
+        match self.method.shape() {
+            Shape::Unary => Until::Trailers(limit),
+            Shape::FirstMessage => Until::Message(limit),
+            Shape::ServerStreaming if first_message => Until::Message(limit),
+            Shape::ServerStreaming | Shape::Other => Until::Head,
+        }
     }
 
     fn rules(&self, terms: &Terms) -> Rules {

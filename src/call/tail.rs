@@ -25,7 +25,7 @@ use super::{
     loser, wire,
 };
 use crate::{
-    method::Method,
+    method::{Method, Shape},
     telemetry::{AttemptEnd, CallTelemetry},
 };
 
@@ -95,7 +95,7 @@ impl Open {
     /// A stream's message has come: enough for the half-open breaker. A stream may go on for hours,
     /// and is as often dropped as ended.
     fn prove(&mut self) {
-        if !self.method.is_unary()
+        if self.method.shape() != Shape::Unary
             && let Some(circuit) = self.method.circuit()
             && let Some(probe) = self.probe.take()
         {

@@ -62,8 +62,12 @@ impl MethodDescriptor {
     /// Whether a call of this shape can be raced at all: it is unary, or it streams its answer
     /// only and hedges the first message of it.
     pub(crate) fn is_raceable(&self) -> bool {
-        let first_message = self.method.first_message.or(self.service.first_message);
-        self.is_unary() || (!self.client_streaming && first_message == Some(true))
+        self.is_raceable_with(&self.options())
+    }
+
+    /// The same, where these are its options.
+    pub(crate) fn is_raceable_with(&self, options: &Options) -> bool {
+        self.is_unary() || (!self.client_streaming && options.first_message == Some(true))
     }
 
     /// Checks the values, and that the method doesn't ask for what it can't have.

@@ -8,6 +8,6 @@ mod table;
 pub(crate) use policy::MethodPolicies;
 pub use policy::MethodPolicy;
 pub use state::Estimator;
-pub(crate) use state::{Defaults, Method};
+pub(crate) use state::{Defaults, Method, Shape};
 pub(crate) use stats::{HedgeEnd, Stats};
 pub(crate) use table::MethodTable;

@@ -38,6 +38,7 @@ pub struct MethodPolicy {
     max_attempts: Option<u32>,
     retry: Option<Retry>,
     retryable_codes: Vec<Code>,
+    first_message: Option<bool>,
     classifier: Option<Classifier>,
     targeting: Option<Targeting>,
 }
@@ -90,6 +91,13 @@ impl MethodPolicy {
         self
     }
 
+    /// Whether the wait for the first message of its answer is hedged, for a method that streams its
+    /// answer only. A method that no descriptor set knows is taken to be such a one then.
+    pub fn first_message(mut self, first_message: bool) -> Self {
+        self.first_message = Some(first_message);
+        self
+    }
+
     /// What is a failure of this method, in place of the channel's
     /// [`classify`](crate::Builder::classify).
     pub fn classify<F>(mut self, classify: F) -> Self
@@ -135,8 +143,21 @@ impl MethodPolicy {
         options.over(&Options {
             max_attempts: self.max_attempts,
             retryable_codes: self.retryable_codes.clone(),
+            first_message: self.first_message,
             ..Options::default()
         })
+    }
+
+    /// A method that is known by name alone.
+    fn stands_for(&self, path: &str) -> MethodDescriptor {
+        MethodDescriptor {
+            path: path.to_owned(),
+            client_streaming: false,
+            server_streaming: self.first_message == Some(true),
+            level: IdempotencyLevel::Unspecified,
+            method: Options::default(),
+            service: Options::default(),
+        }
     }
 
     /// Checks the values, and that the method does not get what it cannot have.
@@ -153,7 +174,7 @@ impl MethodPolicy {
         }
         if self.hedge.as_ref().is_some_and(Option::is_some) {
             let declared = descriptor.repeatability() == Repeatability::Repeatable;
-            if !descriptor.is_unary() {
+            if !descriptor.is_raceable_with(&self.under(&descriptor.options())) {
                 return Err(refused("has a hedge policy, but it streams").into());
             }
             if !self.idempotent.unwrap_or(declared) {
@@ -221,7 +242,7 @@ impl MethodPolicies {
     }
 
     /// Checks them against what the descriptor sets know, and adds the methods that none knows:
-    /// those are taken to be unary.
+    /// those are taken to be unary, or to stream their answers where the first message is hedged.
     ///
     /// # Errors
     /// The first policy that its method cannot have, or whose method its service lacks.
@@ -245,7 +266,7 @@ impl MethodPolicies {
                         }
                         .into());
                     }
-                    let descriptor = unary(path);
+                    let descriptor = policy.stands_for(path);
                     policy.check(&descriptor)?;
                     unknown.push(descriptor);
                 }
@@ -259,17 +280,5 @@ impl MethodPolicies {
 
     pub(super) fn of(&self, path: &str) -> Option<&MethodPolicy> {
         self.0.get(path)
-    }
-}
-
-/// A method that is known by name alone.
-fn unary(path: &str) -> MethodDescriptor {
-    MethodDescriptor {
-        path: path.to_owned(),
-        client_streaming: false,
-        server_streaming: false,
-        level: IdempotencyLevel::Unspecified,
-        method: Options::default(),
-        service: Options::default(),
     }
 }

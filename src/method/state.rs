@@ -29,6 +29,30 @@ pub(crate) struct Defaults {
     pub(crate) policies: MethodPolicies,
 }
 
+/// What of a method's calls can be raced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// The whole answer.
+    Unary,
+    /// A stream's first message.
+    FirstMessage,
+    /// A stream's first message, if the request asks for it.
+    ServerStreaming,
+    /// Nothing: requests come one after the other, or nothing is known.
+    Other,
+}
+
+impl Shape {
+    fn of(descriptor: &MethodDescriptor, first_message: bool) -> Self {
+        match (descriptor.client_streaming, descriptor.server_streaming) {
+            (false, false) => Self::Unary,
+            (false, true) if first_message => Self::FirstMessage,
+            (false, true) => Self::ServerStreaming,
+            (true, _) => Self::Other,
+        }
+    }
+}
+
 /// Which estimator measures a method's latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -58,7 +82,7 @@ impl Estimator {
 pub(crate) struct Method {
     /// `package.Service/Method`.
     name: Box<str>,
-    unary: bool,
+    shape: Shape,
     repeatable: Result<&'static str, &'static str>,
     hedge: Option<Arc<Hedge>>,
     max_attempts: u32,
@@ -87,9 +111,9 @@ impl Method {
         let silent = MethodPolicy::new();
         let policy = defaults.policies.of(&descriptor.path).unwrap_or(&silent);
         let options = policy.under(&descriptor.options());
-        let unary = descriptor.is_unary();
+        let shape = Shape::of(descriptor, options.first_message == Some(true));
         let repeatable = match (policy.is_idempotent(), descriptor.repeatability()) {
-            _ if !unary => Err("streaming"),
+            _ if shape == Shape::Other => Err("streaming"),
             (_, Repeatability::Vetoed) => Err("vetoed by the .proto"),
             (Some(false), _) => Err("vetoed by the channel"),
             (_, Repeatability::Repeatable) => Ok("declared by the .proto"),
@@ -115,7 +139,7 @@ impl Method {
         // Also where nothing is hedged by a quantile: a request may bring a policy that is. It
         // costs little before the first sample.
         let measured = hedge.clone().unwrap_or_else(|| Hedge::at(0.95));
-        let window = unary.then(|| estimator(defaults.estimator, &measured));
+        let window = (shape != Shape::Other).then(|| estimator(defaults.estimator, &measured));
         let win_rate = match hedge.as_ref().and_then(|hedge| hedge.win_rate.as_ref()) {
             Some(win_rate) => Some(WinRateMeter::new(win_rate)?),
             None => None,
@@ -123,7 +147,7 @@ impl Method {
         let name = descriptor.path.trim_start_matches('/');
         Ok(Self {
             name: name.into(),
-            unary,
+            shape,
             repeatable,
             hedge: hedge.map(Arc::new),
             max_attempts: options.max_attempts.unwrap_or(defaults.max_attempts),
@@ -153,7 +177,7 @@ impl Method {
         let name = "other";
         Ok(Self {
             name: name.into(),
-            unary: false,
+            shape: Shape::Other,
             repeatable: Err("not in a descriptor set"),
             hedge: None,
             max_attempts: 1,
@@ -173,9 +197,8 @@ impl Method {
         &self.name
     }
 
-    /// Known to be unary.
-    pub(crate) fn is_unary(&self) -> bool {
-        self.unary
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
     }
 
     pub(crate) fn repeatable(&self) -> Result<&'static str, &'static str> {

@@ -358,9 +358,33 @@ impl Probe for Scripted {
     /// As many copies of the script's answer as the request asks for.
     async fn watch(&self, request: Request<ProbeRequest>) -> Result<Response<Replies>, Status> {
         let messages = request.get_ref().messages as usize;
+        let slow = request.get_ref().only_replica == self.name;
+        let pause = slow.then(|| Duration::from_millis(request.get_ref().delay_ms.into()));
         let reply = self.react("Watch", request).await?.into_inner();
         let replies = std::iter::repeat_n(Ok(reply), messages);
-        Ok(Response::new(Box::pin(tokio_stream::iter(replies))))
+        let Some(pause) = pause else {
+            return Ok(Response::new(Box::pin(tokio_stream::iter(replies))));
+        };
+        // The head goes out at once; the replica that is named takes its time for each message.
+        self.seen.running.fetch_add(1, Ordering::SeqCst);
+        let guard = Guard {
+            seen: Arc::clone(&self.seen),
+            ended: false,
+        };
+        let state = (guard, replies);
+        let replies =
+            futures_util::stream::unfold(state, move |(mut guard, mut replies)| async move {
+                tokio::time::sleep(pause).await;
+                match replies.next() {
+                    Some(reply) => Some((reply, (guard, replies))),
+                    None => {
+                        guard.ended = true;
+                        drop(guard);
+                        None
+                    }
+                }
+            });
+        Ok(Response::new(Box::pin(replies)))
     }
 
     /// The script's answer to the last message.
