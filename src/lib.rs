@@ -90,7 +90,7 @@ pub use endpoint::{Destination, EndpointSpec, EndpointState};
 pub use error::BuildError;
 pub use hooks::{AttemptResult, Classification, NextAttempt};
 pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
-pub use measured::{BreakerMeasured, EndpointMeasured, Measured, MethodMeasured};
+pub use measured::{BreakerMeasured, EndpointMeasured, EstimateMeasured, Measured, MethodMeasured};
 pub use method::{Estimator, MethodPolicy};
 pub use request::RequestExt;
 pub use telemetry::{HedgeEvent, HedgeEventKind, HedgeStart};

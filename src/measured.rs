@@ -4,7 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use tonic_hedge_engine::gate::{BreakerReading, BreakerState};
 
-use crate::{channel::Shared, endpoint::EndpointState, method::Method};
+use crate::{
+    channel::Shared,
+    endpoint::EndpointState,
+    method::{Estimate, Method},
+};
 
 /// What a channel has measured: cheap enough to take each second.
 ///
@@ -41,12 +45,17 @@ pub struct Measured {
 pub struct MethodMeasured {
     /// `package.Service/Method`.
     pub method: String,
-    /// When a hedge is considered; `None` until there are samples. Fixed delays included.
+    /// When a hedge is considered; `None` until there are samples, and where each endpoint or
+    /// locality has its own. Fixed delays included.
     pub threshold: Option<Duration>,
     /// Recent samples of the estimate.
     pub samples: u64,
-    /// Recent latency of originals at p50, p95 and p99; `None` without samples.
+    /// Recent latency of originals at p50, p95 and p99; `None` without samples, and where each
+    /// endpoint or locality has its own.
     pub latency: Option<[Duration; 3]>,
+    /// The estimates by endpoint or locality, by name; empty where the method has one
+    /// ([`Scope::Method`](crate::Scope::Method)).
+    pub estimates: Vec<EstimateMeasured>,
     /// Calls, but for those that were refused at once: by an open breaker, or with a deadline
     /// that had passed.
     pub calls: u64,
@@ -94,6 +103,21 @@ impl MethodMeasured {
 
 fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// What was measured of one method at one endpoint or in one locality.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct EstimateMeasured {
+    /// The endpoint, or the locality.
+    pub name: Arc<str>,
+    /// When a hedge is considered after an attempt there; `None` until there are samples.
+    pub threshold: Option<Duration>,
+    /// Recent samples.
+    pub samples: u64,
+    /// Recent latency of originals at p50, p95 and p99; `None` without samples.
+    pub latency: Option<[Duration; 3]>,
 }
 
 /// What the breaker measures.
@@ -172,14 +196,16 @@ impl MethodMeasured {
         if stats.calls == 0 {
             return None;
         }
-        let threshold = method
-            .hedge()
-            .and_then(|hedge| hedge.threshold(method.measured(hedge, now)));
+        let mut estimates = method.estimates(now);
+        // One that has no name is the method's.
+        let whole = estimates.pop_if(|estimate| estimate.name.is_none());
+        let fixed = || method.hedge().and_then(|hedge| hedge.threshold(None));
         Some(Self {
             method: method.name().to_owned(),
-            threshold,
-            samples: method.samples(now),
-            latency: method.latency(now),
+            threshold: whole.as_ref().map_or_else(fixed, |whole| whole.threshold),
+            samples: method.samples(now, None),
+            latency: whole.and_then(|whole| whole.latency),
+            estimates: EstimateMeasured::all(estimates),
             calls: stats.calls,
             attempts: stats.attempts,
             hedges: stats.hedges,
@@ -196,6 +222,22 @@ impl MethodMeasured {
                 .map(|(reason, count)| (reason.name(), count))
                 .collect(),
         })
+    }
+}
+
+impl EstimateMeasured {
+    fn all(estimates: Vec<Estimate>) -> Vec<Self> {
+        let named = estimates.into_iter().filter_map(|estimate| {
+            Some(Self {
+                name: estimate.name?,
+                threshold: estimate.threshold,
+                samples: estimate.samples,
+                latency: estimate.latency,
+            })
+        });
+        let mut all: Vec<_> = named.collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
     }
 }
 

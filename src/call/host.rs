@@ -216,7 +216,9 @@ impl CallHost {
     /// When a hedge is due after a launch.
     fn hedge_after(&mut self, now: Duration) -> Option<Duration> {
         let hedge = self.terms.hedge.as_ref()?;
-        self.threshold = hedge.threshold(self.method.measured(hedge, self.clock(now)));
+        let endpoint = self.tried.last()?;
+        let measured = self.method.measured(hedge, self.clock(now), endpoint);
+        self.threshold = hedge.threshold(measured);
         self.threshold
     }
 
@@ -348,12 +350,12 @@ impl CallHost {
         } else {
             held.ticket.answered(clock);
             if verdict == Verdict::Answer {
-                self.learn(now, launch, elapsed);
+                self.learn(now, launch, held, elapsed);
             }
         }
         if code == Code::DeadlineExceeded {
             // The server's clock ran out a moment before ours.
-            self.learn_cut(now, launch, elapsed);
+            self.learn_cut(now, launch, held, elapsed);
         }
         self.record(clock.saturating_sub(elapsed), clock, breaks);
         verdict
@@ -385,16 +387,18 @@ impl CallHost {
     }
 
     /// The estimate learns from originals only: of a hedge only the fast outcomes are seen.
-    fn learn(&self, now: Duration, launch: &Launch, latency: Duration) {
+    fn learn(&self, now: Duration, launch: &Launch, held: &Held, latency: Duration) {
         if self.may_learn(now, launch) {
-            self.method.learn(self.clock(now), latency);
+            let endpoint = held.ticket.endpoint();
+            self.method.learn(self.clock(now), endpoint, latency);
         }
     }
 
     /// Its latency is at least `ran`.
-    fn learn_cut(&self, now: Duration, launch: &Launch, ran: Duration) {
+    fn learn_cut(&self, now: Duration, launch: &Launch, held: &Held, ran: Duration) {
         if self.may_learn(now, launch) {
-            self.method.learn_cut(self.clock(now), ran);
+            let endpoint = held.ticket.endpoint();
+            self.method.learn_cut(self.clock(now), endpoint, ran);
         }
     }
 
@@ -602,9 +606,9 @@ impl Host for CallHost {
                 let elapsed = held.ticket.elapsed(self.clock(now));
                 match (self.terms.until, response.body().enough) {
                     (Until::Head, _) => {}
-                    (_, true) => self.learn(now, launch, elapsed),
+                    (_, true) => self.learn(now, launch, held, elapsed),
                     // It is longer than the buffer, and takes at least as long as that took.
-                    (_, false) => self.learn_cut(now, launch, elapsed),
+                    (_, false) => self.learn_cut(now, launch, held, elapsed),
                 }
                 self.winner = Some(*launch);
                 self.log
@@ -694,7 +698,7 @@ impl Host for CallHost {
         // the threshold that says nothing about the quantile.
         let past = self.threshold.is_some_and(|threshold| elapsed >= threshold);
         if why != Gone::CallerGone || past {
-            self.learn_cut(now, &launch, elapsed);
+            self.learn_cut(now, &launch, &held, elapsed);
         }
         if why == Gone::Deadline {
             held.telemetry.end(AttemptEnd::Expired, clock);

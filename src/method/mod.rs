@@ -4,10 +4,11 @@ mod policy;
 mod state;
 mod stats;
 mod table;
+mod windows;
 
 pub(crate) use policy::MethodPolicies;
 pub use policy::MethodPolicy;
 pub use state::Estimator;
-pub(crate) use state::{Defaults, Method, Shape};
+pub(crate) use state::{Defaults, Estimate, Method, Shape};
 pub(crate) use stats::{HedgeEnd, Stats};
 pub(crate) use table::MethodTable;

@@ -3,15 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use tonic_hedge_engine::{
-    measure::{LatencyEstimator, Ring, WinRateMeter},
+    measure::WinRateMeter,
     policy::{Hedge, PolicyError, Retry, Timing},
 };
 
-use super::{MethodPolicies, MethodPolicy, Stats};
+use super::{MethodPolicies, MethodPolicy, Stats, windows::Windows};
 use crate::{
     call::Codes,
     circuit::{Circuit, Circuits},
     descriptor::{MethodDescriptor, Repeatability},
+    endpoint::Endpoint,
     hooks::{Classifier, Targeting},
     telemetry::{MethodTelemetry, Telemetry},
 };
@@ -90,7 +91,7 @@ pub(crate) struct Method {
     retryable: Codes,
     classifier: Option<Classifier>,
     targeting: Option<Targeting>,
-    window: Option<Box<dyn LatencyEstimator>>,
+    windows: Option<Windows>,
     win_rate: Option<WinRateMeter>,
     circuit: Option<Arc<Circuit>>,
     stats: Stats,
@@ -139,7 +140,7 @@ impl Method {
         // Also where nothing is hedged by a quantile: a request may bring a policy that is. It
         // costs little before the first sample.
         let measured = hedge.clone().unwrap_or_else(|| Hedge::at(0.95));
-        let window = (shape != Shape::Other).then(|| estimator(defaults.estimator, &measured));
+        let windows = (shape != Shape::Other).then(|| Windows::new(defaults.estimator, &measured));
         let win_rate = match hedge.as_ref().and_then(|hedge| hedge.win_rate.as_ref()) {
             Some(win_rate) => Some(WinRateMeter::new(win_rate)?),
             None => None,
@@ -158,7 +159,7 @@ impl Method {
                 .or(defaults.classifier.as_ref())
                 .cloned(),
             targeting: policy.targeting().or(defaults.targeting.as_ref()).cloned(),
-            window,
+            windows,
             win_rate,
             circuit: circuits.of(name)?,
             stats: Stats::default(),
@@ -185,7 +186,7 @@ impl Method {
             retryable: Codes::default(),
             classifier: None,
             targeting,
-            window: None,
+            windows: None,
             win_rate: None,
             circuit: circuits.of(name)?,
             stats: Stats::default(),
@@ -247,75 +248,89 @@ impl Method {
         &self.telemetry
     }
 
-    /// The quantile that `hedge` asks for, if it is measured and there are samples.
-    pub(crate) fn measured(&self, hedge: &Arc<Hedge>, now: Duration) -> Option<Duration> {
-        let window = self.window.as_deref()?;
-        if self
-            .hedge
-            .as_ref()
-            .is_some_and(|own| Arc::ptr_eq(own, hedge))
-        {
-            return window.threshold(now);
-        }
-        // The request's own policy: computed for this call alone, at the cost of a look at the
-        // whole window.
-        match hedge.timing {
-            Timing::Quantile(quantile) if window.samples(now) >= hedge.minimum_samples => {
-                window.quantile(now, quantile)
-            }
-            _ => None,
-        }
+    /// The quantile that `hedge` asks for of attempts at `endpoint`, if it is measured and there
+    /// are samples.
+    pub(crate) fn measured(
+        &self,
+        hedge: &Arc<Hedge>,
+        now: Duration,
+        endpoint: &Endpoint,
+    ) -> Option<Duration> {
+        let own = self.hedge.as_ref().is_some_and(|it| Arc::ptr_eq(it, hedge));
+        self.windows
+            .as_ref()?
+            .at(now, endpoint, |window| match own {
+                true => window.threshold(now),
+                // The request's own policy: computed for this call alone, at the cost of a look at the
+                // whole window.
+                false => match hedge.timing {
+                    Timing::Quantile(quantile) if window.samples(now) >= hedge.minimum_samples => {
+                        window.quantile(now, quantile)
+                    }
+                    _ => None,
+                },
+            })
     }
 
-    /// Recent latency at p50, p95 and p99.
-    pub(crate) fn latency(&self, now: Duration) -> Option<[Duration; 3]> {
-        let window = self.window.as_deref()?;
-        let at = |quantile| window.quantile(now, quantile);
-        Some([at(0.5)?, at(0.95)?, at(0.99)?])
+    /// What each of its windows says: one that has no name, or one for each endpoint or locality.
+    pub(crate) fn estimates(&self, now: Duration) -> Vec<Estimate> {
+        let mut estimates = Vec::new();
+        let Some(windows) = &self.windows else {
+            return estimates;
+        };
+        windows.each(|name, window| {
+            let hedge = self.hedge.as_deref();
+            let at = |quantile| window.quantile(now, quantile);
+            let latency = || Some([at(0.5)?, at(0.95)?, at(0.99)?]);
+            estimates.push(Estimate {
+                name: name.cloned(),
+                threshold: hedge.and_then(|hedge| hedge.threshold(window.threshold(now))),
+                samples: window.samples(now),
+                latency: latency(),
+            });
+        });
+        estimates
     }
 
-    /// Recent samples.
-    pub(crate) fn samples(&self, now: Duration) -> u64 {
-        self.window
-            .as_deref()
-            .map_or(0, |window| window.samples(now))
+    /// Recent samples of attempts at `endpoint`; of all without one.
+    pub(crate) fn samples(&self, now: Duration, endpoint: Option<&Endpoint>) -> u64 {
+        let Some(windows) = &self.windows else {
+            return 0;
+        };
+        match endpoint {
+            Some(endpoint) => windows.at(now, endpoint, |window| window.samples(now)),
+            None => windows.samples(now),
+        }
     }
 
     /// Works up the samples that the estimator has put aside.
     pub(crate) fn fold(&self, now: Duration) {
-        if let Some(window) = &self.window {
-            window.fold(now);
+        if let Some(windows) = &self.windows {
+            windows.each(|_, window| window.fold(now));
         }
     }
 
-    /// Records the latency of an original.
-    pub(crate) fn learn(&self, now: Duration, latency: Duration) {
-        if let Some(window) = &self.window {
-            window.record(now, latency);
+    /// Records the latency of an original at `endpoint`.
+    pub(crate) fn learn(&self, now: Duration, endpoint: &Endpoint, latency: Duration) {
+        if let Some(windows) = &self.windows {
+            windows.at(now, endpoint, |window| window.record(now, latency));
         }
     }
 
     /// Records that an original was cut off, and when.
-    pub(crate) fn learn_cut(&self, now: Duration, ran: Duration) {
-        if let Some(window) = &self.window {
-            window.record_cut(now, ran);
+    pub(crate) fn learn_cut(&self, now: Duration, endpoint: &Endpoint, ran: Duration) {
+        if let Some(windows) = &self.windows {
+            windows.at(now, endpoint, |window| window.record_cut(now, ran));
         }
     }
 }
 
-fn estimator(which: Estimator, hedge: &Hedge) -> Box<dyn LatencyEstimator> {
-    let quantile = match hedge.timing {
-        Timing::Quantile(quantile) => quantile,
-        // Only read by requests that bring a quantile of their own.
-        _ => 0.95,
-    };
-    match which {
-        Estimator::Ring => Box::new(Ring::new(quantile, hedge.window, hedge.minimum_samples)),
-        #[cfg(feature = "quantiles")]
-        Estimator::Ckms => Box::new(tonic_hedge_engine::measure::Ckms::new(
-            quantile,
-            hedge.window,
-            hedge.minimum_samples,
-        )),
-    }
+/// What one window says.
+pub(crate) struct Estimate {
+    /// The endpoint or locality; none where a method has one window.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) threshold: Option<Duration>,
+    pub(crate) samples: u64,
+    /// At p50, p95 and p99.
+    pub(crate) latency: Option<[Duration; 3]>,
 }

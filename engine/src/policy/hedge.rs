@@ -71,6 +71,11 @@ pub enum Scope {
     /// One estimate per method.
     #[default]
     Method,
+    /// One per method and endpoint.
+    Endpoint,
+    /// One per method and locality, so that a slow region has a threshold of its own; an endpoint
+    /// without a locality has its own.
+    Locality,
 }
 
 /// Where a hedge may go.
@@ -187,6 +192,13 @@ impl Hedge {
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
+        self
+    }
+
+    /// Sets [`Hedge::scope`].
+    #[must_use]
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
         self
     }
 

@@ -18,7 +18,9 @@ impl CallHost {
             repeatable: self.terms.repeatable,
             breaker: self.method.circuit().map(|circuit| circuit.reading(clock)),
             suppress_at: hedge.map_or(1.0, |hedge| hedge.suppress_at),
-            samples: self.method.samples(clock),
+            samples: self
+                .method
+                .samples(clock, self.tried.last().map(|it| &**it)),
             minimum_samples: hedge
                 .filter(|hedge| hedge.is_measured() && hedge.cold_start.is_none())
                 .map(|hedge| hedge.minimum_samples),

@@ -1,0 +1,191 @@
+//! A method's latency windows: one, or one for each endpoint or locality.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::RwLock;
+use tonic_hedge_engine::{
+    measure::{LatencyEstimator, Ring},
+    policy::{Hedge, Scope, Timing},
+};
+
+use super::Estimator;
+use crate::endpoint::Endpoint;
+
+/// Windows of one method by endpoint or locality; those without samples make room at half of it.
+/// A window takes some 60 KiB (see [`Ring`]), so a method takes some 8 MiB at most. What comes
+/// beyond shares one.
+const MOST: usize = 128;
+
+/// Where a method's latencies are recorded.
+#[derive(Debug)]
+pub(crate) enum Windows {
+    /// All in one.
+    One(Box<dyn LatencyEstimator>),
+    /// By where an attempt went.
+    Each(Each),
+}
+
+#[derive(Debug)]
+pub(crate) struct Each {
+    scope: Scope,
+    make: Make,
+    /// Opt in, and read for each call: a lock that writers hold only when an endpoint is new.
+    by_name: RwLock<HashMap<Arc<str>, Arc<dyn LatencyEstimator>>>,
+    others: Arc<dyn LatencyEstimator>,
+}
+
+/// What makes a window.
+#[derive(Clone, Copy, Debug)]
+struct Make {
+    estimator: Estimator,
+    quantile: f64,
+    window: Duration,
+    minimum_samples: u64,
+}
+
+impl Windows {
+    pub(super) fn new(estimator: Estimator, hedge: &Hedge) -> Self {
+        let make = Make {
+            estimator,
+            quantile: match hedge.timing {
+                Timing::Quantile(quantile) => quantile,
+                // Only read by requests that bring a quantile of their own.
+                _ => 0.95,
+            },
+            window: hedge.window,
+            minimum_samples: hedge.minimum_samples,
+        };
+        match hedge.scope {
+            Scope::Method => Self::One(make.one()),
+            scope => Self::Each(Each {
+                scope,
+                make,
+                by_name: RwLock::default(),
+                others: make.one().into(),
+            }),
+        }
+    }
+
+    /// With the window that attempts at `endpoint` are recorded in.
+    pub(super) fn at<T>(
+        &self,
+        now: Duration,
+        endpoint: &Endpoint,
+        look: impl FnOnce(&dyn LatencyEstimator) -> T,
+    ) -> T {
+        match self {
+            Self::One(window) => look(&**window),
+            Self::Each(each) => look(&*each.of(now, each.name_of(endpoint))),
+        }
+    }
+
+    /// Shows each with its name; the only one has none.
+    pub(super) fn each(&self, mut see: impl FnMut(Option<&Arc<str>>, &dyn LatencyEstimator)) {
+        match self {
+            Self::One(window) => see(None, &**window),
+            Self::Each(each) => {
+                for (name, window) in each.by_name.read().iter() {
+                    see(Some(name), &**window);
+                }
+            }
+        }
+    }
+
+    /// Samples in all of them.
+    pub(super) fn samples(&self, now: Duration) -> u64 {
+        let mut samples = 0;
+        self.each(|_, window| samples += window.samples(now));
+        samples
+    }
+}
+
+impl Each {
+    fn name_of<'a>(&self, endpoint: &'a Endpoint) -> &'a Arc<str> {
+        match (self.scope, endpoint.locality()) {
+            (Scope::Locality, Some(locality)) => locality,
+            // One that is nowhere is a place of its own.
+            _ => endpoint.name(),
+        }
+    }
+
+    fn of(&self, now: Duration, name: &Arc<str>) -> Arc<dyn LatencyEstimator> {
+        if let Some(window) = self.by_name.read().get(name) {
+            return Arc::clone(window);
+        }
+        let mut by_name = self.by_name.write();
+        if by_name.len() >= MOST / 2 {
+            by_name.retain(|_, window| window.samples(now) > 0);
+        }
+        if by_name.len() >= MOST {
+            return Arc::clone(&self.others);
+        }
+        let window = by_name
+            .entry(Arc::clone(name))
+            .or_insert_with(|| self.make.one().into());
+        Arc::clone(window)
+    }
+}
+
+impl Make {
+    fn one(self) -> Box<dyn LatencyEstimator> {
+        let Self {
+            quantile,
+            window,
+            minimum_samples,
+            ..
+        } = self;
+        match self.estimator {
+            Estimator::Ring => Box::new(Ring::new(quantile, window, minimum_samples)),
+            #[cfg(feature = "quantiles")]
+            Estimator::Ckms => Box::new(tonic_hedge_engine::measure::Ckms::new(
+                quantile,
+                window,
+                minimum_samples,
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn each() -> Each {
+        let hedge = Hedge::at(0.95).scope(Scope::Endpoint);
+        match Windows::new(Estimator::Ring, &hedge) {
+            Windows::Each(each) => each,
+            Windows::One(_) => unreachable!(),
+        }
+    }
+
+    fn name(index: usize) -> Arc<str> {
+        format!("endpoint {index}").into()
+    }
+
+    /// EC6: endpoints that come and go leave nothing behind.
+    #[test]
+    fn ec6_windows_without_samples_make_room() {
+        let each = each();
+        let minute = Duration::from_secs(60);
+        for index in 0..10_000 {
+            let now = minute * u32::try_from(index / 10).unwrap();
+            each.of(now, &name(index)).record(now, minute);
+            assert!(each.by_name.read().len() <= MOST / 2 + 1);
+        }
+    }
+
+    /// More at once than are kept share one, and those that have one keep it.
+    #[test]
+    fn what_comes_beyond_shares_one() {
+        let each = each();
+        for index in 0..MOST * 2 {
+            each.of(NOW, &name(index))
+                .record(NOW, Duration::from_millis(1));
+        }
+        assert_eq!(each.by_name.read().len(), MOST);
+        assert_eq!(each.others.samples(NOW), MOST as u64);
+        assert_eq!(each.of(NOW, &name(7)).samples(NOW), 1);
+    }
+}
