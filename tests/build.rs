@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{ProbeClient, probe, request};
+use support::{ProbeClient, compiled::compiled, probe, request};
 use tonic::{Code, transport::Endpoint};
 use tonic_hedge::{
     BreakerPolicy, Budget, BudgetPolicy, Builder, Hedge, HedgedChannel, Retry, WinRate,
@@ -193,14 +193,14 @@ fn cf2_descriptors() {
         let expected = format!("HedgedChannel.descriptors: {expected}");
         assert!(text.starts_with(&expected), "{text}");
     }
-    let text = error(builder().descriptors(compiled(
+    let text = error(builder().descriptors(shop(
         "
         rpc Pay(Empty) returns (Empty) { option (hedge.v1.method) = { hedge: ON }; }
     ",
     )));
     assert!(text.contains("/shop.Shop/Pay"), "{text}");
     assert!(text.contains("is not idempotent"), "{text}");
-    let text = error(builder().descriptors(compiled(
+    let text = error(builder().descriptors(shop(
         "
         rpc Find(Empty) returns (Empty) {
           option idempotency_level = NO_SIDE_EFFECTS;
@@ -212,33 +212,9 @@ fn cf2_descriptors() {
     assert!(text.contains("1.5") && text.contains("[0.5, 1)"), "{text}");
 }
 
-/// A service with these methods, compiled.
-fn compiled(methods: &str) -> Vec<u8> {
-    use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
-
-    struct Sources(String);
-    impl FileResolver for Sources {
-        fn open_file(&self, name: &str) -> Result<File, protox::Error> {
-            match name {
-                "shop.proto" => File::from_source(name, &self.0),
-                "hedge/v1/hedge.proto" => {
-                    File::from_source(name, include_str!("../proto/hedge/v1/hedge.proto"))
-                }
-                _ => Err(protox::Error::file_not_found(name)),
-            }
-        }
-    }
-    let source = format!(
-        "syntax = \"proto3\"; package shop; import \"hedge/v1/hedge.proto\";
-         message Empty {{}} service Shop {{ {methods} }}"
-    );
-    let mut resolver = ChainFileResolver::new();
-    resolver.add(Sources(source));
-    resolver.add(GoogleFileResolver::new());
-    let mut compiler = protox::Compiler::with_file_resolver(resolver);
-    compiler.include_imports(true);
-    compiler.open_file("shop.proto").unwrap();
-    compiler.encode_file_descriptor_set()
+/// A shop with these methods.
+fn shop(methods: &str) -> Vec<u8> {
+    compiled("shop", "Shop", methods)
 }
 
 /// The first mistake counts, whatever follows it.

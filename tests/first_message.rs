@@ -7,7 +7,8 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    Arrival, Fleet, ProbeClient, ProbeReply, ProbeRequest, eventually, request, settled,
+    Arrival, Fleet, ProbeClient, ProbeReply, ProbeRequest, compiled::compiled, eventually, request,
+    settled,
 };
 use tokio::time::Instant;
 use tonic::{Code, Request, Status, Streaming};
@@ -277,35 +278,11 @@ async fn the_estimate_is_of_the_first_message() {
 
 /// The probe's `Watch` with options of its own.
 fn watch_with(options: &str) -> Vec<u8> {
-    use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
-
-    struct Sources(String);
-    impl FileResolver for Sources {
-        fn open_file(&self, name: &str) -> Result<File, protox::Error> {
-            match name {
-                "watch.proto" => File::from_source(name, &self.0),
-                "hedge/v1/hedge.proto" => {
-                    File::from_source(name, include_str!("../proto/hedge/v1/hedge.proto"))
-                }
-                _ => Err(protox::Error::file_not_found(name)),
-            }
-        }
-    }
-    let source = format!(
-        "syntax = \"proto3\"; package hedge.testing.v1; import \"hedge/v1/hedge.proto\";
-         message Empty {{}}
-         service Probe {{
-           rpc Watch(Empty) returns (stream Empty) {{
-             option idempotency_level = NO_SIDE_EFFECTS;
-             option (.hedge.v1.method) = {{ {options} }};
-           }}
+    let watch = format!(
+        "rpc Watch(Empty) returns (stream Empty) {{
+           option idempotency_level = NO_SIDE_EFFECTS;
+           option (.hedge.v1.method) = {{ {options} }};
          }}"
     );
-    let mut resolver = ChainFileResolver::new();
-    resolver.add(Sources(source));
-    resolver.add(GoogleFileResolver::new());
-    let mut compiler = protox::Compiler::with_file_resolver(resolver);
-    compiler.include_imports(true);
-    compiler.open_file("watch.proto").unwrap();
-    compiler.encode_file_descriptor_set()
+    compiled("hedge.testing.v1", "Probe", &watch)
 }

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Arrival, Fleet, ProbeClient, probe, request};
+use support::{Arrival, Fleet, ProbeClient, compiled::compiled, probe, request};
 use tonic::{Code, Status};
 use tonic_hedge::{Builder, Hedge, HedgedChannel, MethodPolicy, ResponseExt, Retry};
 
@@ -138,6 +138,37 @@ async fn codes_and_attempts_of_a_method() {
         assert_eq!(status.code(), Code::Aborted);
         assert_eq!(fleet.seen.of(name).len(), arrivals, "{name}");
     }
+}
+
+/// An HTTP GET declares a method where the channel takes it for that.
+#[tokio::test]
+async fn an_http_get_declares_where_it_is_trusted() {
+    let fleet = hedges_only().await;
+    let uris = || {
+        HedgedChannel::builder()
+            .endpoints(fleet.replicas.iter().map(support::Replica::uri))
+            .hedge(Hedge::after(Duration::from_millis(5)))
+    };
+    // In either order.
+    for builder in [
+        uris().descriptors(put_is_a_get()).http_get_is_idempotent(),
+        uris().http_get_is_idempotent().descriptors(put_is_a_get()),
+    ] {
+        let mut client = ProbeClient::new(fleet.channel(builder).await);
+        assert!(client.put(request("trusted")).await.unwrap().hedge_won());
+    }
+    let mut call = tonic::Request::new(request("untrusted"));
+    call.set_timeout(Duration::from_millis(50));
+    let builder = uris().descriptors(put_is_a_get());
+    let mut client = ProbeClient::new(fleet.channel(builder).await);
+    let status = client.put(call).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert_eq!(fleet.seen.of("untrusted").len(), 1);
+}
+
+fn put_is_a_get() -> Vec<u8> {
+    let put = "rpc Put(Empty) returns (Empty) { option (google.api.http) = { get: \"/put\" }; }";
+    compiled("hedge.testing.v1", "Probe", put)
 }
 
 /// CF2: names and policies that cannot be.

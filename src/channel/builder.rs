@@ -14,7 +14,7 @@ use super::{HedgedChannel, Settings, Shared};
 use crate::{
     budget::{Budget, Tokens},
     circuit::{BreakerScope, Circuits},
-    descriptor,
+    descriptor::{self, DescriptorError, MethodDescriptor},
     endpoint::{Destination, EndpointSet, EndpointSpec, RESOLVE_INTERVAL},
     error::{BuildError, Kind},
     hooks::{AttemptResult, Classification, Classifier, NextAttempt, Targeting},
@@ -45,7 +45,8 @@ const MOST_ATTEMPTS: u32 = 16;
 #[must_use = "a builder does nothing until it builds"]
 pub struct Builder {
     endpoints: Option<EndpointSet>,
-    descriptors: Vec<Vec<descriptor::MethodDescriptor>>,
+    descriptors: Vec<Vec<MethodDescriptor>>,
+    http_get: bool,
     methods: MethodPolicies,
     hedge: Option<Hedge>,
     retry: Retry,
@@ -76,6 +77,7 @@ impl Default for Builder {
         Self {
             endpoints: None,
             descriptors: Vec::new(),
+            http_get: false,
             methods: MethodPolicies::default(),
             hedge: None,
             retry: Retry::default(),
@@ -208,6 +210,15 @@ impl Builder {
             Ok(methods) => self.descriptors.push(methods),
             Err(error) => self.mistaken(error.into()),
         }
+        self
+    }
+
+    /// Takes a method whose `google.api.http` option maps it to a GET, and to nothing else first, for
+    /// one with `NO_SIDE_EFFECTS`, unless it has an `idempotency_level` or a veto. Default: it does
+    /// not. A GET has no side effects by HTTP's own rules (RFC 9110, 9.2.1), which services that
+    /// follow Google's API style keep.
+    pub fn http_get_is_idempotent(mut self) -> Self {
+        self.http_get = true;
         self
     }
 
@@ -500,7 +511,7 @@ impl Builder {
         let target = self.target_name.unwrap_or_else(|| endpoints.target());
         self.telemetry.start(&target);
         let telemetry = Arc::new(self.telemetry);
-        let mut descriptors = descriptor::merge(self.descriptors);
+        let mut descriptors = complete(self.descriptors, self.http_get)?;
         defaults.policies.complete(&mut descriptors)?;
         let mut circuits = Circuits::new(self.breaker, self.breaker_scope);
         let methods = MethodTable::new(&descriptors, &defaults, &mut circuits, &telemetry)
@@ -538,6 +549,20 @@ impl Builder {
     fn mistaken(&mut self, error: BuildError) {
         self.mistake.get_or_insert(error);
     }
+}
+
+/// The methods of all sets, each once.
+fn complete(
+    mut sets: Vec<Vec<MethodDescriptor>>,
+    http_get: bool,
+) -> Result<Vec<MethodDescriptor>, DescriptorError> {
+    for method in sets.iter_mut().flatten() {
+        if http_get {
+            method.trust_http_get();
+        }
+        method.check()?;
+    }
+    Ok(descriptor::merge(sets))
 }
 
 fn within<T: PartialOrd + std::fmt::Display>(

@@ -37,6 +37,7 @@ fn stricter(a: MethodDescriptor, b: MethodDescriptor) -> MethodDescriptor {
         client_streaming: a.client_streaming || b.client_streaming,
         server_streaming: a.server_streaming || b.server_streaming,
         level: stricter_level(a.level, b.level),
+        http_get: a.http_get && b.http_get,
         method: Options {
             idempotent: match (a.repeatability(), b.repeatability()) {
                 (Repeatability::Vetoed, _) | (_, Repeatability::Vetoed) => Some(false),

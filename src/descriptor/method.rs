@@ -10,6 +10,8 @@ pub(crate) struct MethodDescriptor {
     pub(crate) client_streaming: bool,
     pub(crate) server_streaming: bool,
     pub(crate) level: IdempotencyLevel,
+    /// `(google.api.http)` is a GET.
+    pub(crate) http_get: bool,
     /// `(hedge.v1.method)`.
     pub(crate) method: Options,
     /// `(hedge.v1.service)` of its service.
@@ -55,6 +57,13 @@ impl MethodDescriptor {
         }
     }
 
+    /// Takes an HTTP GET, which by HTTP's own rules has no side effects, for a declaration.
+    pub(crate) fn trust_http_get(&mut self) {
+        if self.http_get && self.level == IdempotencyLevel::Unspecified {
+            self.level = IdempotencyLevel::NoSideEffects;
+        }
+    }
+
     pub(crate) fn is_unary(&self) -> bool {
         !self.client_streaming && !self.server_streaming
     }
@@ -73,7 +82,7 @@ impl MethodDescriptor {
     /// Checks the values, and that the method doesn't ask for what it can't have.
     ///
     /// A service's defaults are for those of its methods that can have them.
-    pub(super) fn check(&self) -> Result<(), DescriptorError> {
+    pub(crate) fn check(&self) -> Result<(), DescriptorError> {
         self.options().validate().map_err(|error| Kind::Value {
             at: format!("method {}", self.path),
             error,

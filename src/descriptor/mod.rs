@@ -28,11 +28,12 @@ pub(crate) use self::{
 /// what is longer is no descriptor set, and reading takes memory in proportion.
 const MAX_SET: usize = 64 << 20;
 
-/// The methods of an encoded `FileDescriptorSet`, each once, in the order of their paths.
+/// The methods of an encoded `FileDescriptorSet`, unchecked ([`MethodDescriptor::check`]) and as
+/// often as they are there ([`merge`]).
 ///
 /// # Errors
 /// Bytes that aren't a whole set; a set that lost its custom options; an option that can't be
-/// read, is out of bounds, or hedges a method that can't be hedged.
+/// read.
 pub(crate) fn read(set: &[u8]) -> Result<Vec<MethodDescriptor>, DescriptorError> {
     if set.is_empty() {
         return Err(Kind::Empty.into());
@@ -69,8 +70,7 @@ pub(crate) fn read(set: &[u8]) -> Result<Vec<MethodDescriptor>, DescriptorError>
     {
         return Err(Kind::LostExtensions(importer.name.clone()).into());
     }
-    // The same file twice, or two files that define the same service.
-    Ok(merge([methods]))
+    Ok(methods)
 }
 
 /// Adds a file's methods; whether it carries an option of ours.
@@ -106,10 +106,10 @@ fn read_file(
                 client_streaming: method.client_streaming,
                 server_streaming: method.server_streaming,
                 level: IdempotencyLevel::from_number(raw.level),
+                http_get: raw.is_http_get(),
                 method: options,
                 service: defaults.clone(),
             };
-            descriptor.check()?;
             methods.push(descriptor);
         }
     }

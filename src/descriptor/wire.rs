@@ -67,6 +67,39 @@ pub(super) struct MethodOptions {
     pub(super) uninterpreted: Vec<Uninterpreted>,
     #[prost(bytes = "bytes", repeated, tag = "50811")]
     pub(super) hedge: Vec<Bytes>,
+    /// `(google.api.http)`, read leniently: it is somebody else's, and seldom asked for.
+    #[prost(bytes = "bytes", repeated, tag = "72295728")]
+    pub(super) http: Vec<Bytes>,
+}
+
+/// `google.api.HttpRule`, as far as its pattern: one of them is set.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct HttpRule {
+    #[prost(string, optional, tag = "2")]
+    pub(super) get: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    pub(super) put: Option<String>,
+    #[prost(string, optional, tag = "4")]
+    pub(super) post: Option<String>,
+    #[prost(string, optional, tag = "5")]
+    pub(super) delete: Option<String>,
+    #[prost(string, optional, tag = "6")]
+    pub(super) patch: Option<String>,
+    #[prost(bytes = "bytes", optional, tag = "8")]
+    pub(super) custom: Option<Bytes>,
+}
+
+impl MethodOptions {
+    /// Whether its HTTP rule is a GET, and nothing else.
+    pub(super) fn is_http_get(&self) -> bool {
+        let rule = match joined::<HttpRule>(&self.http) {
+            Ok(rule) if !self.http.is_empty() => rule,
+            // What cannot be read declares nothing.
+            _ => return false,
+        };
+        let other = rule.put.or(rule.post).or(rule.delete).or(rule.patch);
+        rule.get.is_some() && other.is_none() && rule.custom.is_none()
+    }
 }
 
 /// An option that the compiler left as text.

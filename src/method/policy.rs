@@ -155,6 +155,7 @@ impl MethodPolicy {
             client_streaming: false,
             server_streaming: self.first_message == Some(true),
             level: IdempotencyLevel::Unspecified,
+            http_get: false,
             method: Options::default(),
             service: Options::default(),
         }

@@ -27,6 +27,7 @@ use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap, transport::Server};
 
+pub mod compiled;
 mod fleet;
 pub mod proxy;
 pub mod raw;

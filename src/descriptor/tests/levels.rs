@@ -228,3 +228,61 @@ fn cf11_proto2_editions_and_unknown_syntaxes() {
         );
     }
 }
+
+/// A rule of `google.api.http` is a declaration only where it is trusted, only if it is a GET, and
+/// never against a level or a veto.
+#[test]
+fn an_http_get_may_be_trusted() {
+    let http = "syntax = \"proto3\"; package google.api;
+        import \"google/protobuf/descriptor.proto\";
+        message HttpRule {
+          oneof pattern { string get = 2; string put = 3; string post = 4; string delete = 5;
+            string patch = 6; Custom custom = 8; }
+          string body = 7;
+          repeated HttpRule additional_bindings = 11;
+        }
+        message Custom { string kind = 1; string path = 2; }
+        extend google.protobuf.MethodOptions { HttpRule http = 72295728; }";
+    let service = "syntax = \"proto3\"; package t; import \"http.proto\";
+        import \"hedge/v1/hedge.proto\";
+        message Empty {}
+        service S {
+          rpc Get(Empty) returns (Empty) { option (google.api.http) = { get: \"/a\" }; }
+          rpc More(Empty) returns (Empty) { option (google.api.http) = {
+            get: \"/a\" additional_bindings { post: \"/b\" body: \"*\" } }; }
+          rpc Post(Empty) returns (Empty) { option (google.api.http) = { post: \"/a\" body: \"*\" }; }
+          rpc Head(Empty) returns (Empty) { option (google.api.http) = { custom: { kind: \"HEAD\" path: \"/a\" } }; }
+          rpc Unruled(Empty) returns (Empty);
+          rpc Vetoed(Empty) returns (Empty) {
+            option (google.api.http) = { get: \"/a\" };
+            option (hedge.v1.method).idempotent = false;
+          }
+        }";
+    let mut methods = read(&compile(&[("http.proto", http), ("t.proto", service)])).unwrap();
+    assert!(
+        methods
+            .iter()
+            .all(|it| it.repeatability() != Repeatability::Repeatable)
+    );
+    methods
+        .iter_mut()
+        .for_each(MethodDescriptor::trust_http_get);
+    let repeatable = methods
+        .iter()
+        .filter(|it| it.repeatability() == Repeatability::Repeatable)
+        .map(|it| it.path.as_str());
+    assert_eq!(repeatable.collect::<Vec<_>>(), ["/t.S/Get", "/t.S/More"]);
+}
+
+/// What lies under the number of the HTTP rule need not be one.
+#[test]
+fn an_unreadable_http_rule_declares_nothing() {
+    // Field 72295728 as a length-delimited value of three bytes that are no message.
+    let key = (72_295_728_u64 << 3) | 2;
+    let mut option = Vec::new();
+    prost::encoding::encode_varint(key, &mut option);
+    option.extend([3, 0xff, 0xff, 0xff]);
+    let mut methods = read(&encode(&[by_hand(&[], &[&option])])).unwrap();
+    methods[0].trust_http_get();
+    assert_eq!(methods[0].repeatability(), Repeatability::Unmarked);
+}

@@ -9,7 +9,14 @@ use bytes::Bytes;
 use prost::Message;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
-use super::{MethodDescriptor, read, wire};
+use super::{DescriptorError, MethodDescriptor, merge, wire};
+
+/// A set as a channel takes it.
+fn read(set: &[u8]) -> Result<Vec<MethodDescriptor>, DescriptorError> {
+    let methods = super::read(set)?;
+    methods.iter().try_for_each(MethodDescriptor::check)?;
+    Ok(merge([methods]))
+}
 
 /// Compiles `files` (name and text), with `hedge/v1/hedge.proto` there to be imported.
 fn compiler(files: &[(&str, &str)]) -> protox::Compiler {

@@ -365,6 +365,7 @@ fn descriptor() -> impl Strategy<Value = MethodDescriptor> {
             client_streaming: up,
             server_streaming: down,
             level: IdempotencyLevel::from_number(Some(level)),
+            http_get: false,
             method,
             service,
         }
