@@ -70,8 +70,8 @@ impl Circuits {
     }
 
     /// All that were made, by name.
-    pub(crate) fn into_all(self) -> Vec<Arc<Circuit>> {
-        let mut all: Vec<_> = self.made.into_values().collect();
+    pub(crate) fn all(&self) -> Vec<Arc<Circuit>> {
+        let mut all: Vec<_> = self.made.values().cloned().collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
@@ -141,7 +141,7 @@ mod tests {
         for method in ["a.S/One", "a.S/Two", "b.T/One", "other"] {
             assert!(circuits.of(method).unwrap().is_some());
         }
-        let all = circuits.into_all();
+        let all = circuits.all();
         all.iter()
             .map(|circuit| circuit.name().to_owned())
             .collect()

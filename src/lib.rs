@@ -49,6 +49,7 @@
 //! - `telemetry` (on by default): spans and metrics through the OpenTelemetry API. No SDK comes with
 //!   it, and without a provider nothing is recorded.
 //! - `serde`: what [`HedgedChannel::measured`] returns can be serialized.
+//! - `reflection`: `Builder::reflection`, which learns a channel's methods from its server.
 //! - `quantiles`: the CKMS summary of the crate `quantiles` as a second `Estimator`.
 //!
 //! Features only add. `__proto` is for this crate's own tests.
@@ -58,7 +59,7 @@
 //! - Hedging a call that streams, in either direction: it passes as it is, with one attempt. The one
 //!   exception is the wait for the first message of a streamed answer, where it is asked for.
 //! - Hedging a method that neither a descriptor set nor [`Builder::method`] knows.
-//! - Not yet: gRPC service configs, server reflection, lanes.
+//! - Not yet: gRPC service configs, lanes.
 //! - Runtimes other than tokio.
 
 mod background;
@@ -74,6 +75,8 @@ mod hooks;
 mod log;
 mod measured;
 mod method;
+#[cfg(feature = "reflection")]
+mod reflection;
 mod request;
 mod saturation;
 mod telemetry;
@@ -92,6 +95,8 @@ pub use hooks::{AttemptResult, Classification, NextAttempt};
 pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
 pub use measured::{BreakerMeasured, EndpointMeasured, EstimateMeasured, Measured, MethodMeasured};
 pub use method::{Estimator, MethodPolicy};
+#[cfg(feature = "reflection")]
+pub use reflection::ReflectionState;
 pub use request::RequestExt;
 pub use telemetry::{HedgeEvent, HedgeEventKind, HedgeStart};
 pub use tonic_hedge_engine::{

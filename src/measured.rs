@@ -30,6 +30,9 @@ pub struct Measured {
     pub endpoints: Vec<EndpointMeasured>,
     /// Whether all attempts go through one channel that hides where they go.
     pub opaque: bool,
+    /// How far the channel is with learning from its servers; `None` if it was not asked to.
+    #[cfg(feature = "reflection")]
+    pub reflection: Option<crate::ReflectionState>,
     /// Streams of abandoned attempts that were reset.
     pub resets: u64,
     /// Abandoned attempts that were run out instead, to spare their connection a reset.
@@ -170,6 +173,10 @@ impl Measured {
             timer_lag: shared.lag().map(|lag| lag.reading(now)),
             endpoints: EndpointMeasured::all(shared, now),
             opaque: shared.endpoints().is_opaque(),
+            #[cfg(feature = "reflection")]
+            reflection: shared
+                .reflection()
+                .map(crate::reflection::Reflection::state),
             resets,
             detached,
             events_lost: shared.telemetry().events_lost(),
@@ -258,8 +265,10 @@ impl EndpointMeasured {
 
 impl BreakerMeasured {
     pub(crate) fn all(shared: &Shared, now: Duration) -> Vec<Self> {
-        let circuits = shared.circuits().iter();
-        let all = circuits.map(|circuit| Self::of(circuit.name(), &circuit.reading(now)));
+        let circuits = shared.circuits();
+        let all = circuits
+            .iter()
+            .map(|circuit| Self::of(circuit.name(), &circuit.reading(now)));
         all.collect()
     }
 
@@ -302,6 +311,8 @@ mod tests {
                 latency: Some(Duration::from_millis(5)),
             }],
             opaque: false,
+            #[cfg(feature = "reflection")]
+            reflection: Some(crate::ReflectionState::Unsupported),
             resets: 2,
             detached: 0,
             events_lost: 0,

@@ -3,6 +3,7 @@
 use std::{error::Error, future::Future, hash::Hash, sync::Arc};
 
 use futures_core::Stream;
+use parking_lot::Mutex;
 use tonic::transport::{Channel, Endpoint};
 use tonic_hedge_engine::{
     measure::Lag,
@@ -14,14 +15,16 @@ use super::{HedgedChannel, Settings, Shared};
 use crate::{
     budget::{Budget, Tokens},
     circuit::{BreakerScope, Circuits},
-    descriptor::{self, DescriptorError, MethodDescriptor},
+    descriptor::{self, MethodDescriptor},
     endpoint::{Destination, EndpointSet, EndpointSpec, RESOLVE_INTERVAL},
     error::{BuildError, Kind},
     hooks::{AttemptResult, Classification, Classifier, NextAttempt, Targeting},
-    method::{Defaults, Estimator, MethodPolicies, MethodPolicy, MethodTable},
+    method::{Defaults, Estimator, Maker, MethodPolicies, MethodPolicy, MethodTable},
     saturation::Sampler,
     telemetry::{HedgeEvent, HedgeStart, Telemetry},
 };
+#[cfg(feature = "reflection")]
+use crate::{method::Learner, reflection::Reflection};
 
 /// A larger request body has one attempt: each further one would keep it in memory.
 const BUFFER_LIMIT: usize = 1 << 20;
@@ -47,6 +50,8 @@ pub struct Builder {
     endpoints: Option<EndpointSet>,
     descriptors: Vec<Vec<MethodDescriptor>>,
     http_get: bool,
+    #[cfg(feature = "reflection")]
+    reflection: bool,
     methods: MethodPolicies,
     hedge: Option<Hedge>,
     retry: Retry,
@@ -78,6 +83,8 @@ impl Default for Builder {
             endpoints: None,
             descriptors: Vec::new(),
             http_get: false,
+            #[cfg(feature = "reflection")]
+            reflection: false,
             methods: MethodPolicies::default(),
             hedge: None,
             retry: Retry::default(),
@@ -210,6 +217,22 @@ impl Builder {
             Ok(methods) => self.descriptors.push(methods),
             Err(error) => self.mistaken(error.into()),
         }
+        self
+    }
+
+    /// Learns which methods there are, and which may be repeated, from a server's reflection service
+    /// (`grpc.reflection.v1`, else `v1alpha`). Default: it does not. Calls have one attempt each until a
+    /// server has answered, which happens once, in the background, from the first call on; without a
+    /// reflection service it stays so. [`Measured::reflection`](crate::Measured::reflection) says how
+    /// far that is. Where a server and the sets that were given disagree about a method, the
+    /// stricter wins. It asks without the metadata of the application's interceptors.
+    ///
+    /// A server that decodes its descriptors without knowing `(hedge.v1.method)`, such as tonic-reflection
+    /// with `register_file_descriptor_set`, loses it, and what it says is refused.
+    /// `register_encoded_file_descriptor_set` keeps it, and `idempotency_level` survives in any case.
+    #[cfg(feature = "reflection")]
+    pub fn reflection(mut self) -> Self {
+        self.reflection = true;
         self
     }
 
@@ -511,11 +534,20 @@ impl Builder {
         let target = self.target_name.unwrap_or_else(|| endpoints.target());
         self.telemetry.start(&target);
         let telemetry = Arc::new(self.telemetry);
-        let mut descriptors = complete(self.descriptors, self.http_get)?;
-        defaults.policies.complete(&mut descriptors)?;
-        let mut circuits = Circuits::new(self.breaker, self.breaker_scope);
-        let methods = MethodTable::new(&descriptors, &defaults, &mut circuits, &telemetry)
-            .map_err(|(path, error)| Kind::Method { path, error })?;
+        let circuits = Circuits::new(self.breaker, self.breaker_scope);
+        let maker = Maker {
+            http_get: self.http_get,
+            defaults,
+            circuits: Arc::new(Mutex::new(circuits)),
+            telemetry: Arc::clone(&telemetry),
+        };
+        let own = maker.checked(self.descriptors)?;
+        let methods = MethodTable::new(&own, &maker)?;
+        let circuits = Arc::clone(&maker.circuits);
+        #[cfg(feature = "reflection")]
+        let reflection = self
+            .reflection
+            .then(|| Reflection::new(Learner { own, maker }));
         let settings = Settings {
             methods,
             endpoints,
@@ -528,7 +560,9 @@ impl Builder {
                 Some(policy) => Some(Sampler::new(Lag::new(policy)?)),
                 None => None,
             },
-            circuits: circuits.into_all(),
+            circuits,
+            #[cfg(feature = "reflection")]
+            reflection,
             telemetry,
             buffer_limit: self.buffer_limit,
             response_limit: self.response_limit,
@@ -549,20 +583,6 @@ impl Builder {
     fn mistaken(&mut self, error: BuildError) {
         self.mistake.get_or_insert(error);
     }
-}
-
-/// The methods of all sets, each once.
-fn complete(
-    mut sets: Vec<Vec<MethodDescriptor>>,
-    http_get: bool,
-) -> Result<Vec<MethodDescriptor>, DescriptorError> {
-    for method in sets.iter_mut().flatten() {
-        if http_get {
-            method.trust_http_get();
-        }
-        method.check()?;
-    }
-    Ok(descriptor::merge(sets))
 }
 
 fn within<T: PartialOrd + std::fmt::Display>(

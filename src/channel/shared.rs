@@ -8,14 +8,17 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic_hedge_engine::measure::Lag;
 
 use super::reuse;
+#[cfg(feature = "reflection")]
+use crate::reflection::Reflection;
 use crate::{
     background::Background,
     budget::Tokens,
-    circuit::Circuit,
+    circuit::{Circuit, Circuits},
     endpoint::EndpointSet,
     measured::{BreakerMeasured, EndpointMeasured, MethodMeasured},
     method::{Method, MethodTable},
@@ -43,7 +46,10 @@ pub(crate) struct Settings {
     pub(crate) endpoints: EndpointSet,
     pub(crate) budget: Tokens,
     pub(crate) saturation: Option<Sampler>,
-    pub(crate) circuits: Vec<Arc<Circuit>>,
+    /// Grows when methods are learnt.
+    pub(crate) circuits: Arc<Mutex<Circuits>>,
+    #[cfg(feature = "reflection")]
+    pub(crate) reflection: Option<Reflection>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) buffer_limit: usize,
     pub(crate) response_limit: usize,
@@ -108,8 +114,13 @@ impl Shared {
         &self.settings.budget
     }
 
-    pub(crate) fn circuits(&self) -> &[Arc<Circuit>] {
-        &self.settings.circuits
+    pub(crate) fn circuits(&self) -> Vec<Arc<Circuit>> {
+        self.settings.circuits.lock().all()
+    }
+
+    #[cfg(feature = "reflection")]
+    pub(crate) fn reflection(&self) -> Option<&Reflection> {
+        self.settings.reflection.as_ref()
     }
 
     pub(crate) fn telemetry(&self) -> &Telemetry {
@@ -117,8 +128,12 @@ impl Shared {
     }
 
     /// Starts what runs in the background, unless it runs.
-    pub(crate) fn ensure_started(&self) {
+    pub(crate) fn ensure_started(self: &Arc<Self>) {
         self.endpoints().ensure_started();
+        #[cfg(feature = "reflection")]
+        if let Some(reflection) = self.reflection() {
+            reflection.ensure_started(self);
+        }
         if let Some(sampler) = &self.settings.saturation {
             sampler.ensure_started(self.epoch);
         }

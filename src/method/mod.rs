@@ -11,4 +11,6 @@ pub use policy::MethodPolicy;
 pub use state::Estimator;
 pub(crate) use state::{Defaults, Estimate, Method, Shape};
 pub(crate) use stats::{HedgeEnd, Stats};
-pub(crate) use table::MethodTable;
+#[cfg(feature = "reflection")]
+pub(crate) use table::Learner;
+pub(crate) use table::{Maker, MethodTable};

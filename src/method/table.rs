@@ -2,18 +2,83 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use tonic_hedge_engine::policy::PolicyError;
+use parking_lot::Mutex;
 
 use super::{Defaults, Method};
-use crate::{circuit::Circuits, descriptor::MethodDescriptor, telemetry::Telemetry};
+use crate::{
+    circuit::Circuits,
+    descriptor::{self, DescriptorError, MethodDescriptor},
+    error::{BuildError, Kind},
+    telemetry::Telemetry,
+};
 
-/// The methods of a channel. Fixed when it is built, so that invented paths cannot grow it:
-/// all that no descriptor knows share one.
+/// The methods of a channel. Fixed when it is built, or when its server has told of its methods, so
+/// that invented paths cannot grow it: all that no descriptor knows share one.
 #[derive(Clone, Debug)]
 pub(crate) struct MethodTable {
-    known: Arc<HashMap<Box<str>, Arc<Method>>>,
+    known: Arc<Known>,
+    /// All of them, once the server has told.
+    #[cfg(feature = "reflection")]
+    learned: Arc<std::sync::OnceLock<Known>>,
     other: Arc<Method>,
     folds: bool,
+}
+
+type Known = HashMap<Box<str>, Arc<Method>>;
+
+/// What methods are made with.
+#[derive(Debug)]
+pub(crate) struct Maker {
+    /// Whether an HTTP GET declares a method.
+    pub(crate) http_get: bool,
+    pub(crate) defaults: Defaults,
+    pub(crate) circuits: Arc<Mutex<Circuits>>,
+    pub(crate) telemetry: Arc<Telemetry>,
+}
+
+/// What it takes to learn of further methods.
+#[cfg(feature = "reflection")]
+#[derive(Debug)]
+pub(crate) struct Learner {
+    /// What the user's own sets say, as [`Maker::checked`] returns it.
+    pub(crate) own: Vec<MethodDescriptor>,
+    pub(crate) maker: Maker,
+}
+
+impl Maker {
+    /// The methods of all sets, each once.
+    ///
+    /// # Errors
+    /// A value out of bounds; a method that asks for what it cannot have.
+    pub(crate) fn checked(
+        &self,
+        mut sets: Vec<Vec<MethodDescriptor>>,
+    ) -> Result<Vec<MethodDescriptor>, DescriptorError> {
+        for method in sets.iter_mut().flatten() {
+            if self.http_get {
+                method.trust_http_get();
+            }
+            method.check()?;
+        }
+        Ok(descriptor::merge(sets))
+    }
+
+    /// The descriptors, and those that only policies by name know.
+    fn named(&self, descriptors: &[MethodDescriptor]) -> Result<Vec<MethodDescriptor>, BuildError> {
+        let mut descriptors = descriptors.to_vec();
+        self.defaults.policies.complete(&mut descriptors)?;
+        Ok(descriptors)
+    }
+
+    fn method(&self, descriptor: &MethodDescriptor) -> Result<Arc<Method>, BuildError> {
+        let mut circuits = self.circuits.lock();
+        let method = Method::new(descriptor, &self.defaults, &mut circuits, &self.telemetry);
+        let method = method.map_err(|error| Kind::Method {
+            path: descriptor.path.clone(),
+            error,
+        })?;
+        Ok(Arc::new(method))
+    }
 }
 
 impl MethodTable {
@@ -21,33 +86,71 @@ impl MethodTable {
     ///
     /// # Errors
     /// The method's path, and the policy field that is out of its bounds.
-    pub(crate) fn new(
-        descriptors: &[MethodDescriptor],
-        defaults: &Defaults,
-        circuits: &mut Circuits,
-        telemetry: &Arc<Telemetry>,
-    ) -> Result<Self, (String, PolicyError)> {
-        let mut known = HashMap::with_capacity(descriptors.len());
-        for descriptor in descriptors {
-            let method = Method::new(descriptor, defaults, circuits, telemetry)
-                .map_err(|error| (descriptor.path.clone(), error))?;
-            known.insert(descriptor.path.clone().into(), Arc::new(method));
+    pub(crate) fn new(own: &[MethodDescriptor], maker: &Maker) -> Result<Self, BuildError> {
+        let mut known = HashMap::new();
+        for descriptor in &maker.named(own)? {
+            known.insert(descriptor.path.clone().into(), maker.method(descriptor)?);
         }
-        let other = Method::other(defaults, circuits, telemetry)
-            .map_err(|error| ("other".to_owned(), error))?;
+        let mut circuits = maker.circuits.lock();
+        let other = Method::other(&maker.defaults, &mut circuits, &maker.telemetry);
+        let other = other.map_err(|error| Kind::Method {
+            path: "other".to_owned(),
+            error,
+        })?;
         Ok(Self {
             known: Arc::new(known),
+            #[cfg(feature = "reflection")]
+            learned: Arc::default(),
             other: Arc::new(other),
-            folds: defaults.estimator.folds(),
+            folds: maker.defaults.estimator.folds(),
         })
+    }
+
+    /// Adds what a server says of its methods, once, and returns how many are known now. A method of
+    /// which that says nothing new keeps all that is measured of it.
+    ///
+    /// # Errors
+    /// The text of what is wrong with it; then all stays as it was.
+    #[cfg(feature = "reflection")]
+    pub(crate) fn learn(
+        &self,
+        learner: &Learner,
+        more: Vec<MethodDescriptor>,
+    ) -> Result<usize, String> {
+        let Learner { own, maker } = learner;
+        let text = |error: &dyn std::error::Error| error.to_string();
+        let more = maker.checked(vec![more]).map_err(|error| text(&error))?;
+        let before = maker.named(own).map_err(|error| text(&error))?;
+        let all = descriptor::merge([own.clone(), more]);
+        let all = maker.named(&all).map_err(|error| text(&error))?;
+        let mut known = Known::with_capacity(all.len());
+        for descriptor in &all {
+            let path = descriptor.path.as_str();
+            let same = before.binary_search_by(|it| it.path.as_str().cmp(path));
+            let same = same.is_ok_and(|at| before[at] == *descriptor);
+            let method = match self.known.get(path).filter(|_| same) {
+                Some(method) => Arc::clone(method),
+                None => maker.method(descriptor).map_err(|error| text(&error))?,
+            };
+            known.insert(path.into(), method);
+        }
+        Ok(self.learned.get_or_init(|| known).len())
+    }
+
+    fn known(&self) -> &Known {
+        #[cfg(feature = "reflection")]
+        if let Some(learned) = self.learned.get() {
+            return learned;
+        }
+        &self.known
     }
 
     /// The method of a path, and its name as `package.Service/Method`. A client with an origin
     /// puts its prefix before the two segments that name the method.
     pub(crate) fn find<'a>(&'a self, path: &'a str) -> (&'a Arc<Method>, &'a str) {
         // Nearly every path is a key as it is.
-        let known = self.known.get(path).or_else(|| self.known.get(key(path)));
-        match known {
+        let known = self.known();
+        match known.get(path).or_else(|| known.get(key(path))) {
             Some(method) => (method, method.name()),
             None => (&self.other, key(path).trim_start_matches('/')),
         }
@@ -60,7 +163,7 @@ impl MethodTable {
 
     /// All known methods, in no order, and the one that stands for the others.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Method>> {
-        self.known.values().chain(std::iter::once(&self.other))
+        self.known().values().chain(std::iter::once(&self.other))
     }
 }
 
