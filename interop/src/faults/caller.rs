@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use tonic::Request;
-use tonic_hedge::{BreakerState, EndpointState, HedgedChannel};
+use tonic_hedge::{BreakerState, BudgetPolicy, EndpointState, HedgedChannel};
 
 /// Calls before the fault: twice what a threshold needs.
 pub(crate) const WARM_UP: u32 = 40;
@@ -36,6 +36,15 @@ const HEALING: Duration = Duration::from_secs(30);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// The default one, but where nearly every call wants a hedge: by default those would have spent it
+/// before the fault comes.
+pub(crate) fn budget(mode: Mode) -> BudgetPolicy {
+    match mode {
+        Mode::Forced => BudgetPolicy::default().ratio(1.0),
+        _ => BudgetPolicy::default(),
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) mode: Mode,
@@ -52,7 +61,8 @@ impl Caller {
     ) -> Result<Self, Box<dyn Error>> {
         let mut builder = HedgedChannel::builder()
             .endpoints(uris)
-            .descriptors(probe::FILE_DESCRIPTOR_SET);
+            .descriptors(probe::FILE_DESCRIPTOR_SET)
+            .budget(budget(mode));
         if let Some(hedge) = mode.hedge() {
             builder = builder.hedge(hedge);
         }

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use interop::{Mode, Outcome, ensure};
-use tonic_hedge::BudgetPolicy;
-
 use crate::{
-    caller::{CALLS, DEADLINE, OTHERS, WARM_UP},
+    caller::{CALLS, DEADLINE, OTHERS, WARM_UP, budget},
     documented::Document,
     fault::Extent,
     round::Row,
 };
+use interop::{Mode, Outcome, ensure};
 
 /// How late a call may end on a machine that is busy with other things.
 const LATE: Duration = Duration::from_secs(5);
@@ -38,7 +36,7 @@ pub(crate) fn holds(row: &Row, document: &Document) -> Outcome {
     ensure!(others.most_arrived <= 1, "{}", others.most_arrived);
     ensure!(others.told.most_sent <= 1, "{}", others.told.most_sent);
 
-    let budget = BudgetPolicy::default();
+    let budget = budget(row.mode);
     let funded = budget.initial + budget.ratio * f64::from(WARM_UP + CALLS + OTHERS);
     let extra = row.repeatable.told.extra;
     ensure!(extra as f64 <= funded, "{extra} of {funded}");

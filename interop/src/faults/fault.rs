@@ -17,7 +17,7 @@ pub(crate) enum Fault {
     BlackHole,
     /// Requests arrive, and answers do not.
     LostAnswers,
-    /// The replica hangs up four times a second, which shows a second later.
+    /// The replica hangs up once a second, which shows half a second later.
     SlowClose,
     /// A connection is cut after 16 KiB of answers, within a message.
     LimitData,
@@ -76,7 +76,7 @@ impl Fault {
                 answers("timeout", json!({"timeout": 0})),
                 json!({"type": "timeout", "stream": "upstream", "attributes": {"timeout": 0}}),
             ],
-            Self::SlowClose => vec![answers("slow_close", json!({"delay": 1_000}))],
+            Self::SlowClose => vec![answers("slow_close", json!({"delay": 500}))],
             Self::LimitData => vec![answers("limit_data", json!({"bytes": 16 << 10}))],
             Self::Refused => vec![],
         }

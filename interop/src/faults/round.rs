@@ -23,7 +23,7 @@ const MODES: [Mode; 3] = [Mode::Off, Mode::On, Mode::Forced];
 const REPLICAS: usize = 3;
 
 /// Between two times that a replica hangs up.
-const HANG_UP: Duration = Duration::from_millis(250);
+const HANG_UP: Duration = Duration::from_secs(1);
 
 /// What the calls go to.
 pub(crate) struct World {
