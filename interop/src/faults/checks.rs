@@ -42,6 +42,8 @@ pub(crate) fn holds(row: &Row, document: &Document) -> Outcome {
     ensure!(extra as f64 <= funded, "{extra} of {funded}");
     match row.mode {
         Mode::Off => ensure!(row.repeatable.told.hedges == 0, "{row:?}"),
+        // Else it would be luck that no call has met the fault.
+        Mode::On if row.fault.is_silent() => ensure!(row.repeatable.told.hedges > 0, "{row:?}"),
         Mode::Forced if row.extent == Extent::One => {
             ensure!(row.repeatable.told.hedges > 0, "{row:?}");
         }
