@@ -16,10 +16,11 @@ use tonic_hedge::{BreakerState, BudgetPolicy, EndpointState, HedgedChannel};
 /// Calls before the fault: twice what a threshold needs.
 pub(crate) const WARM_UP: u32 = 40;
 
-/// Repeatable calls with the fault, and half as many others, in two seconds.
-pub(crate) const CALLS: u32 = 100;
-pub(crate) const OTHERS: u32 = CALLS / 2;
-const PACE: Duration = Duration::from_millis(20);
+/// Repeatable calls with the fault, and a tenth as many others, in two seconds. The failures of those
+/// count in the same breaker, and a twentieth of all would hold hedges back.
+pub(crate) const CALLS: u32 = 200;
+pub(crate) const OTHERS: u32 = CALLS / 10;
+const PACE: Duration = Duration::from_millis(10);
 
 /// What each call has.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(1);
@@ -97,7 +98,7 @@ impl Caller {
 
     /// Calls that may not.
     pub(crate) async fn others(&self) -> Result<Told, JoinError> {
-        open_loop(OTHERS, 2 * PACE, |number| {
+        open_loop(OTHERS, 10 * PACE, |number| {
             let mut client = ProbeClient::new(self.channel.clone());
             let request = self.request("put", number);
             async move { client.put(request).await }
