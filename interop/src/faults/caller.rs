@@ -18,12 +18,12 @@ pub(crate) const WARM_UP: u32 = 40;
 
 /// Repeatable calls with the fault, and a tenth as many others, in two seconds. The failures of those
 /// count in the same breaker, and a twentieth of all would hold hedges back.
-pub(crate) const CALLS: u32 = 200;
+pub(crate) const CALLS: u32 = 100;
 pub(crate) const OTHERS: u32 = CALLS / 10;
-const PACE: Duration = Duration::from_millis(10);
+const PACE: Duration = Duration::from_millis(20);
 
-/// What each call has.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(1);
+/// What each call has: time for a late hedge on a machine that is busy with other things.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(3);
 
 /// Of an answer, so that there is a middle to cut.
 const ANSWER: u32 = 2 << 10;
@@ -37,12 +37,13 @@ const HEALING: Duration = Duration::from_secs(30);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The default one, but where nearly every call wants a hedge: by default those would have spent it
-/// before the fault comes.
+/// Half full, as after some traffic. Where nearly every call wants a hedge the default ratio would be
+/// spent before the fault comes.
 pub(crate) fn budget(mode: Mode) -> BudgetPolicy {
+    let budget = BudgetPolicy::default().initial(50.0);
     match mode {
-        Mode::Forced => BudgetPolicy::default().ratio(1.0),
-        _ => BudgetPolicy::default(),
+        Mode::Forced => budget.ratio(1.0),
+        _ => budget,
     }
 }
 
