@@ -23,7 +23,10 @@ impl Api {
     pub fn on(port: u16) -> Self {
         Self {
             port,
-            client: Client::builder(TokioExecutor::new()).build_http(),
+            // None is kept: a check may count what is left over.
+            client: Client::builder(TokioExecutor::new())
+                .pool_max_idle_per_host(0)
+                .build_http(),
         }
     }
 
@@ -50,13 +53,17 @@ impl Api {
         Ok(String::from_utf8(body.into())?)
     }
 
-    /// Sends it this.
+    /// Sends it this, and returns its answer; `null` if that is empty.
     ///
     /// # Errors
-    /// No answer, or one that is no success.
-    pub async fn post(&self, path: &str, body: &Value) -> Result<(), Box<dyn Error>> {
+    /// No answer, or one that is no success, or no JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, Box<dyn Error>> {
         let body = Bytes::from(body.to_string());
-        self.ask(Method::POST, path, body).await.map(drop)
+        let answer = self.ask(Method::POST, path, body).await?;
+        match answer.is_empty() {
+            true => Ok(Value::Null),
+            false => Ok(serde_json::from_slice(&answer)?),
+        }
     }
 
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, Box<dyn Error>> {

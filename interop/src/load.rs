@@ -22,6 +22,8 @@ pub struct Told {
     pub sent: u64,
     /// The most of one call.
     pub most_sent: u64,
+    /// Those beyond the first of their call.
+    pub extra: u64,
     /// Those whose answer nobody waited for.
     pub discarded: u64,
     /// Those that were hedges.
@@ -34,11 +36,6 @@ impl Told {
     /// The calls that have ended.
     pub fn calls(&self) -> u64 {
         self.latencies.len() as u64
-    }
-
-    /// Attempts beyond one for each call; none where some calls were sent to nobody.
-    pub fn extra(&self) -> u64 {
-        self.sent.saturating_sub(self.calls())
     }
 
     /// The calls that did not end with OK.
@@ -74,6 +71,7 @@ impl Told {
         }
         self.sent += sent;
         self.most_sent = self.most_sent.max(sent);
+        self.extra += sent.saturating_sub(1);
         self.hedges_won += u64::from(log.hedge_won());
     }
 }

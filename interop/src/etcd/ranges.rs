@@ -102,7 +102,7 @@ fn print(callers: &[(String, Caller)], told: &[Told]) {
             "etcd     | {name} | {} | {} | {p50:.1} | {p99:.1} | {p999:.1} | {} | {} | {} |",
             told.calls(),
             told.failed(),
-            told.extra(),
+            told.extra,
             told.hedges,
             told.hedges_won
         );
@@ -115,7 +115,7 @@ fn is_better(mode: Mode, told: &Told, plain: &Told) -> Outcome {
     ensure!(told.failed() == 0, "{:?}", told.codes);
     let budget = BudgetPolicy::default();
     let most = budget.initial + budget.ratio * f64::from(CALLS);
-    ensure!(told.extra() as f64 <= most, "{} of {most}", told.extra());
+    ensure!(told.extra as f64 <= most, "{} of {most}", told.extra);
     match mode {
         Mode::Off => ensure!(told.hedges == 0, "{}", told.hedges),
         _ => ensure!(told.hedges_won > 0, "{}", told.hedges_won),
