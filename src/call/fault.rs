@@ -138,7 +138,7 @@ mod tests {
     type Case = (&'static str, Cause, Code, Option<Unsent>, bool, bool);
 
     /// What is provable by the causes, however deep they are. What only a connection can make
-    /// (a GOAWAY, a request that hyper never took from its queue) is in `tests/wire_faults.rs`.
+    /// (a GOAWAY, a request that hyper never took from its queue) is in `tests/wire_faults/resets.rs`.
     #[test]
     fn by_the_chain_of_sources() {
         let broken: Cause = || Box::new(io::Error::from(io::ErrorKind::BrokenPipe));

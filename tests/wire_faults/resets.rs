@@ -1,0 +1,243 @@
+//! What was never processed, and what may have been: resets, GOAWAYs, connections cut.
+
+use super::*;
+
+/// FA1: every RST_STREAM code before the head and after it.
+#[tokio::test]
+async fn fa1_reset_codes() {
+    for code in 0..=0xd {
+        let after = vec![Step::Body, Step::Head, Step::Reset(code)];
+        for (steps, head) in [(vec![Step::Body, Step::Reset(code)], false), (after, true)] {
+            let (a, b, mut client) = two(move |_| steps.clone()).await;
+            let error = client.put(request("1")).await.unwrap_err();
+            let expected = match (code, head) {
+                (REFUSED_STREAM, _) => Code::Unavailable,
+                // hyper takes it for the end of the body, which then lacks its status.
+                (NO_ERROR, true) => Code::Unknown,
+                (CANCEL, _) => Code::Cancelled,
+                (0xb, _) => Code::ResourceExhausted,
+                (0xc, _) => Code::PermissionDenied,
+                (5 | 0xd, _) => Code::Unknown,
+                _ => Code::Internal,
+            };
+            assert_eq!(error.code(), expected, "code {code}, head {head}: {error}");
+            let sent = if code == REFUSED_STREAM && !head {
+                2
+            } else {
+                1
+            };
+            assert_eq!(ids(&[&a, &b], "1"), sent, "code {code}, head {head}");
+        }
+    }
+}
+
+/// FA2: a refused stream is replaced once, on the other endpoint, for any method.
+#[tokio::test]
+async fn fa2_refused_once() {
+    let (a, b, channel) = two_channel(|number| match number {
+        0 => vec![Step::Body, Step::Reset(REFUSED_STREAM)],
+        _ => ok("good"),
+    })
+    .await;
+    let mut client = ProbeClient::new(channel.clone());
+    let response = client.put(request("1")).await.unwrap();
+    let log = response.call_log().unwrap();
+    assert_eq!(
+        kinds(log),
+        [AttemptKind::Original, AttemptKind::Replacement]
+    );
+    assert_ne!(log.attempts()[0].endpoint(), log.attempts()[1].endpoint());
+    assert_eq!(ids(&[&a, &b], "1"), 2);
+    let measured = channel.measured();
+    let put = measured.method("hedge.testing.v1.Probe/Put").unwrap();
+    assert_eq!((put.replacements, put.retries, put.hedges), (1, 0, 0));
+    // Ten at the start and a fifth for each of the two calls.
+    assert_eq!(measured.budget, Some(10.4));
+}
+
+/// FA2: always refused is two attempts, and UNAVAILABLE.
+#[tokio::test]
+async fn fa2_refused_always() {
+    let (a, b, mut client) = two(|_| vec![Step::Body, Step::Reset(REFUSED_STREAM)]).await;
+    let error = client.put(request("1")).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable, "{error}");
+    assert_eq!(ids(&[&a, &b], "1"), 2);
+
+    let (raw, mut client) = one(|_| vec![Step::Body, Step::Reset(REFUSED_STREAM)]).await;
+    let error = client.put(request("1")).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable, "{error}");
+    assert_eq!(ids(&[&raw], "1"), 2);
+}
+
+/// FA2: a refused stream's request is streamed again while nothing of it was read.
+#[tokio::test]
+async fn fa2_streaming_while_unread() {
+    // The client's window is not the issue: the body's first message waits for the test.
+    let go = Latch::closed();
+    let (a, b, mut client) = two(|number| match number {
+        0 => vec![Step::Reset(REFUSED_STREAM)],
+        _ => vec![Step::Body, Step::Head, reply("good"), status("0")],
+    })
+    .await;
+    let messages = {
+        let go = go.clone();
+        async_stream(async move {
+            go.passed().await;
+            request("1")
+        })
+    };
+    let call = tokio::spawn(async move { client.upload(messages).await });
+    let replaced = || a.log(|log| log.streams) + b.log(|log| log.streams) == 3;
+    support::eventually("the replacement", replaced).await;
+    go.open();
+    let reply = call.await.unwrap().unwrap();
+    assert_eq!(reply.get_ref().replica, "good");
+
+    // Once its message is gone there is nothing to send again.
+    let (a, b, mut client) = two(|_| vec![Step::Body, Step::Reset(REFUSED_STREAM)]).await;
+    let messages = async_stream(async { request("2") });
+    let error = client.upload(messages).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    assert_eq!(ids(&[&a, &b], "2"), 1);
+}
+
+fn async_stream<T: Send + 'static>(
+    item: impl Future<Output = T> + Send + 'static,
+) -> impl tokio_stream::Stream<Item = T> + Send + 'static {
+    futures_util::stream::once(item)
+}
+
+/// B10: a GOAWAY that leaves the stream out says that it was not processed: replaced, on
+/// another endpoint or, with one only, on its next connection.
+#[tokio::test]
+async fn b10_goaway_above_the_stream() {
+    for code in [NO_ERROR, INTERNAL_ERROR] {
+        for close in [false, true] {
+            let steps = move |number| match number {
+                0 => {
+                    let mut steps = vec![Step::Body, Step::GoAway(Last::Before, code)];
+                    steps.extend(close.then_some(Step::Close));
+                    steps
+                }
+                _ => ok("good"),
+            };
+            let (a, b, mut client) = two(steps).await;
+            let response = client.put(request("1")).await.unwrap();
+            let log = response.call_log().unwrap();
+            assert_eq!(
+                kinds(log),
+                [AttemptKind::Original, AttemptKind::Replacement]
+            );
+            assert_ne!(log.attempts()[0].endpoint(), log.attempts()[1].endpoint());
+            assert_eq!(ids(&[&a, &b], "1"), 2);
+
+            let (raw, mut client) = one(move |number| match number {
+                0 => ok("warm"),
+                number => steps(number - 1),
+            })
+            .await;
+            client.get(request("warm")).await.unwrap();
+            let response = client.put(request("2")).await.unwrap();
+            assert_eq!(
+                kinds(response.call_log().unwrap()),
+                [AttemptKind::Original, AttemptKind::Replacement]
+            );
+            assert_eq!(ids(&[&raw], "2"), 2);
+            assert_eq!(raw.log(|log| log.connections), 2);
+        }
+    }
+}
+
+/// The same endpoint again, for a repeatable call whose only connection was cut.
+#[tokio::test]
+async fn cut_connection_is_retried_on_the_next() {
+    let (raw, mut client) = one(|number| match number {
+        1 => vec![Step::Body, Step::Close],
+        _ => ok("good"),
+    })
+    .await;
+    client.get(request("warm")).await.unwrap();
+    let response = client.get(request("1")).await.unwrap();
+    assert_eq!(
+        kinds(response.call_log().unwrap()),
+        [AttemptKind::Original, AttemptKind::Retry]
+    );
+    assert_eq!(raw.log(|log| log.connections), 2);
+}
+
+/// A connection that was up, is told to go away, and is refused when tonic dials again: the
+/// call was never sent, and is replaced.
+#[tokio::test]
+async fn refused_after_it_was_up() {
+    // The stream that is left keeps the old connection draining.
+    let (a, b, client) = two(|number| match number {
+        0 => vec![
+            Step::Body,
+            Step::Deaf,
+            Step::GoAway(Last::This, NO_ERROR),
+            Step::Head,
+        ],
+        _ => ok("good"),
+    })
+    .await;
+    let held = tokio::spawn({
+        let mut client = client.clone();
+        async move { client.off(request("held")).await }
+    });
+    support::eventually("the first call", || ids(&[&a, &b], "held") == 1).await;
+    for id in 0..20 {
+        let response = client.clone().put(request(&id.to_string())).await;
+        let response = response.unwrap();
+        assert_eq!(response.get_ref().replica, "good");
+        assert_eq!(ids(&[&a, &b], &id.to_string()), 1);
+    }
+    held.abort();
+}
+
+/// A.12: a call that is not repeatable, cut off after it was sent, was sent once.
+#[tokio::test]
+async fn a12_cut_connection_is_never_sent_twice() {
+    type Cut = (&'static str, fn() -> Vec<Step>);
+    let cuts: [Cut; 7] = [
+        ("before the head", || vec![Step::Body, Step::Close]),
+        ("after the head", || {
+            vec![Step::Body, Step::Head, Step::Close]
+        }),
+        ("in the body", || {
+            vec![
+                Step::Body,
+                Step::Head,
+                Step::Data(vec![0, 0, 0, 0, 9, 1]),
+                Step::Close,
+            ]
+        }),
+        ("after the message", || {
+            vec![Step::Body, Step::Head, reply("bad"), Step::Close]
+        }),
+        ("goaway that counts it", || {
+            vec![
+                Step::Body,
+                Step::GoAway(Last::This, INTERNAL_ERROR),
+                Step::Close,
+            ]
+        }),
+        ("reset", || vec![Step::Body, Step::Reset(INTERNAL_ERROR)]),
+        ("head, refused", || {
+            vec![Step::Body, Step::Head, Step::Reset(REFUSED_STREAM)]
+        }),
+    ];
+    for (what, cut) in cuts {
+        for round in 0..10 {
+            let (a, b, mut client) = two(move |_| cut()).await;
+            let error = client.put(request("1")).await.unwrap_err();
+            assert!(
+                matches!(
+                    error.code(),
+                    Code::Unavailable | Code::Unknown | Code::Internal
+                ),
+                "{what}: {error}"
+            );
+            assert_eq!(ids(&[&a, &b], "1"), 1, "{what}, round {round}: {error}");
+        }
+    }
+}
