@@ -1,5 +1,7 @@
 //! Responses that are none: broken, cut off, unreadable, or not of gRPC at all.
 
+use tonic::transport::Endpoint;
+
 use super::*;
 
 /// FA8, FA15, BL11: what is not exactly one whole message and a status is never success; alone
@@ -80,12 +82,17 @@ async fn fa8_fa15_bl11_broken_responses() {
 /// FA9, on the path that races and on the one that passes through.
 #[tokio::test]
 async fn fa9_unreadable_status() {
-    let statuses = ["", "abc", "99", "-1", "00", "0 0"];
+    let statuses = ["", "abc", "99", "-1", "00", "0 ", " 0", "0 0", "17"];
     let mut trailers: Vec<_> = statuses
         .iter()
         .map(|text| vec![header("grpc-status", text)])
         .collect();
-    trailers.push(vec![header("grpc-status", "0"), header("grpc-status", "0")]);
+    for second in ["0", "14"] {
+        trailers.push(vec![
+            header("grpc-status", "0"),
+            header("grpc-status", second),
+        ]);
+    }
     for trailers in trailers {
         let only = [
             header(":status", "200"),
@@ -269,4 +276,93 @@ async fn rc14_message_then_bad_status() {
     // `Tuned` lists INTERNAL.
     let reply = client.tuned(request("2")).await.unwrap();
     assert_eq!(reply.get_ref().replica, "good");
+}
+
+/// FA11: whatever the message's encoding, the status is the server's. One of 64 KiB too, where the
+/// endpoint takes such headers: by hyper's default, 16 KiB, the stream is in error.
+#[tokio::test]
+async fn fa11_bad_messages() {
+    let long = "x".repeat(64 << 10);
+    let texts: [&[u8]; 7] = [
+        b"%",
+        b"%2",
+        b"%zz",
+        b"%ff%fe",
+        b"caf%C3",
+        b"\xff\xfe",
+        long.as_bytes(),
+    ];
+    for text in texts {
+        for code in ["5", "14"] {
+            let trailers = vec![header("grpc-status", code), ("grpc-message", text.to_vec())];
+            let only = [
+                header(":status", "200"),
+                header("content-type", "application/grpc"),
+            ];
+            let only = Step::Trailers([&only[..], &trailers[..]].concat());
+            let after = vec![Step::Head, Step::Trailers(trailers)];
+            for steps in [after, vec![only]] {
+                let raw = Raw::start(script(move |_| steps.clone())).await;
+                let endpoint = Endpoint::new(raw.uri()).unwrap();
+                let endpoint = endpoint.http2_max_header_list_size(128 << 10);
+                let channel = HedgedChannel::builder()
+                    .endpoints([endpoint])
+                    .descriptors(probe::FILE_DESCRIPTOR_SET)
+                    .without_breaker()
+                    .build()
+                    .unwrap();
+                let mut client = ProbeClient::new(channel);
+                let expected = Code::from_bytes(code.as_bytes());
+                let stream = match client.watch(request("1")).await {
+                    Ok(stream) => stream.into_inner().message().await.map(drop),
+                    Err(error) => Err(error),
+                };
+                for error in [
+                    client.get(request("1")).await.map(drop),
+                    client.put(request("1")).await.map(drop),
+                    stream,
+                ] {
+                    let error = error.unwrap_err();
+                    let text = String::from_utf8_lossy(text);
+                    assert_eq!(error.code(), expected, "{:.20}: {error}", text);
+                }
+            }
+        }
+    }
+}
+
+/// FA14: a message that cannot be decompressed is an error, once: what another attempt would get is
+/// the same.
+#[tokio::test]
+async fn fa14_bad_compression() {
+    let compressed = Step::Data(vec![1, 0, 0, 0, 2, 8, 1]);
+    let encoded = |encoding: Option<&'static str>| {
+        let mut head = vec![
+            header(":status", "200"),
+            header("content-type", "application/grpc"),
+        ];
+        head.extend(encoding.map(|encoding| header("grpc-encoding", encoding)));
+        vec![
+            Step::Body,
+            Step::HeadOf(head),
+            compressed.clone(),
+            status("0"),
+        ]
+    };
+    let cases = [
+        ("a flag without an encoding", encoded(None), Code::Internal),
+        ("identity", encoded(Some("identity")), Code::Internal),
+        ("unknown", encoded(Some("snappy")), Code::Unimplemented),
+        ("not accepted", encoded(Some("gzip")), Code::Unimplemented),
+    ];
+    for (what, steps, code) in cases {
+        let (a, b, mut client) = two(move |_| steps.clone()).await;
+        // Repeatable and not hedged; then not repeatable.
+        let error = client.off(request("off")).await.unwrap_err();
+        assert_eq!(error.code(), code, "{what}: {error}");
+        assert_eq!(ids(&[&a, &b], "off"), 1, "{what}");
+        let error = client.put(request("put")).await.unwrap_err();
+        assert_eq!(error.code(), code, "{what}: {error}");
+        assert_eq!(ids(&[&a, &b], "put"), 1, "{what}");
+    }
 }

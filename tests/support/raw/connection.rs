@@ -20,8 +20,8 @@ use tokio::{
 use super::{
     Last, MAX_CONCURRENT_STREAMS, Manner, Script, Shared, Step,
     frames::{
-        ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, MAX_FRAME, PING, RST_STREAM, SETTINGS,
-        WINDOW_UPDATE, block, number as u32_of,
+        ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, MAX_FRAME, PING,
+        RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, number as u32_of,
     },
     header,
 };
@@ -224,12 +224,10 @@ impl Connection {
                         header(":status", "200"),
                         header("content-type", "application/grpc"),
                     ];
-                    self.write(HEADERS, END_HEADERS, stream, &block(&head))
-                        .await?;
+                    self.headers(stream, 0, &head).await?;
                 }
                 Step::HeadOf(head) => {
-                    self.write(HEADERS, END_HEADERS, stream, &block(&head))
-                        .await?;
+                    self.headers(stream, 0, &head).await?;
                 }
                 Step::Data(bytes) => self.data(stream, &bytes).await?,
                 Step::Trickle(bytes, apart) => {
@@ -240,9 +238,7 @@ impl Connection {
                 }
                 Step::Trailers(trailers) => {
                     self.open.lock().remove(&stream);
-                    let flags = END_HEADERS | END_STREAM;
-                    self.write(HEADERS, flags, stream, &block(&trailers))
-                        .await?;
+                    self.headers(stream, END_STREAM, &trailers).await?;
                 }
                 Step::End => {
                     self.open.lock().remove(&stream);
@@ -305,11 +301,34 @@ impl Connection {
         Ok(())
     }
 
+    async fn headers(
+        &self,
+        stream: u32,
+        flags: u8,
+        headers: &[(&'static str, Vec<u8>)],
+    ) -> std::io::Result<()> {
+        let block = block(headers);
+        let chunks: Vec<_> = block.chunks(MAX_FRAME).collect();
+        let mut frames = Vec::new();
+        for (index, chunk) in chunks.iter().enumerate() {
+            let (kind, flags) = match index {
+                0 => (HEADERS, flags),
+                _ => (CONTINUATION, 0),
+            };
+            let last = index + 1 == chunks.len();
+            frames.extend(frame(
+                kind,
+                flags | if last { END_HEADERS } else { 0 },
+                stream,
+                chunk,
+            ));
+        }
+        // In one go: no other frame may come in between.
+        self.writer.lock().await.write_all(&frames).await
+    }
+
     async fn write(&self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> std::io::Result<()> {
-        let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        let mut frame = vec![len[1], len[2], len[3], kind, flags];
-        frame.extend(stream.to_be_bytes());
-        frame.extend(payload);
+        let frame = frame(kind, flags, stream, payload);
         self.writer.lock().await.write_all(&frame).await
     }
 }

@@ -19,6 +19,14 @@ pub(super) fn number(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(bytes.try_into().unwrap())
 }
 
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = vec![len[1], len[2], len[3], kind, flags];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
 /// A header block of literals that no table remembers (RFC 7541, section 6.2.2).
 pub fn block(headers: &[(&'static str, Vec<u8>)]) -> Vec<u8> {
     let mut block = Vec::new();
