@@ -5,11 +5,12 @@
 mod resets;
 mod responses;
 mod silence;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod uploads;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use support::{
     Latch, ProbeClient, ProbeRequest, Replica, probe,
