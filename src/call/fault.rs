@@ -51,6 +51,8 @@ impl Fault {
         let mut unreachable = false;
         let mut timed_out = false;
         let mut lost = false;
+        let mut gone = false;
+        let mut callers = false;
         let mut source: Option<&(dyn Error + 'static)> = Some(error.as_ref());
         while let Some(cause) = source {
             if cause.is::<ConnectError>() {
@@ -64,6 +66,7 @@ impl Fault {
                     unsent = Some(Unsent::NeverSent);
                 }
                 lost |= hyper.is_closed() || hyper.is_incomplete_message();
+                gone |= hyper.is_user();
             }
             if let Some(h2) = cause.downcast_ref::<h2::Error>() {
                 if h2.reason() == Some(h2::Reason::REFUSED_STREAM) {
@@ -75,8 +78,12 @@ impl Fault {
                 lost |= h2.is_io();
             }
             lost |= cause.is::<std::io::Error>();
+            callers |= cause.is::<Status>();
             source = cause.source();
         }
+        // hyper blames the user also for a connection that ended while the request waited for a stream.
+        // It was hardly sent, but hyper does not say. What is the user's own is its body's `Status`.
+        lost |= gone && !callers;
         let status = Status::from_error(error);
         let code = match status.code() {
             _ if timed_out => Code::DeadlineExceeded,

@@ -128,3 +128,57 @@ async fn fa17_lowered_in_mid_flight() {
     assert!(b.log(|log| log.streams) > 51, "{:?}", b.log(|l| l.streams));
     support::settled(&channel).await;
 }
+
+/// A connection told to go away while a request waits for a stream of it: that is a lost connection.
+/// What may be repeated is tried again; the rest is UNAVAILABLE, or was never sent, and is nowhere
+/// twice.
+#[tokio::test]
+async fn goaway_while_a_stream_is_waited_for() {
+    for round in 0..50 {
+        let go = Latch::closed();
+        let steps = {
+            let go = go.clone();
+            move |number| match number {
+                1 => vec![
+                    Step::Wait(go.clone()),
+                    Step::GoAway(Last::This, NO_ERROR),
+                    Step::Head,
+                    reply("b"),
+                    status("0"),
+                    Step::Close,
+                ],
+                _ => ok("b"),
+            }
+        };
+        let b = limited(1, steps).await;
+        let channel = channel([b.uri()]);
+        let mut client = ProbeClient::new(channel.clone());
+        client.put(request("warm")).await.unwrap();
+        let call = |id: &'static str| {
+            let mut client = client.clone();
+            tokio::spawn(async move {
+                match id {
+                    "get" => client.get(request(id)).await,
+                    _ => client.put(request(id)).await,
+                }
+            })
+        };
+        let first = call("first");
+        b.until("it has the stream", |log| log.streams == 2).await;
+        let waiting = call(if round % 2 == 0 { "get" } else { "put" });
+        support::until_measured(&channel, "it waits", |measured| {
+            measured.endpoints[0].in_flight == 2
+        })
+        .await;
+        go.open();
+        first.await.unwrap().unwrap();
+        match waiting.await.unwrap() {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(round % 2, 1, "{error:?}");
+                assert_eq!(error.code(), Code::Unavailable, "{error:?}");
+            }
+        }
+        assert!(ids(&[&b], "put") <= 1);
+    }
+}
