@@ -17,6 +17,8 @@ pub(crate) struct Fault {
     pub(crate) unsent: Option<Unsent>,
     /// The endpoint cannot be connected to.
     pub(crate) unreachable: bool,
+    /// Its connection was lost, with whatever else it carried.
+    pub(crate) lost: bool,
     /// tonic's own timer ran out.
     pub(crate) timed_out: bool,
     /// The code is that of an HTTP status, which something before the server gave.
@@ -30,6 +32,7 @@ impl Fault {
             status: Status::new(code, message),
             unsent: None,
             unreachable: false,
+            lost: false,
             timed_out: false,
             gateway: false,
         }
@@ -105,6 +108,7 @@ impl Fault {
             status,
             unsent,
             unreachable,
+            lost: lost && !unreachable,
             timed_out,
             gateway: false,
         }

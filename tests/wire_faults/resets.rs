@@ -1,5 +1,13 @@
 //! What was never processed, and what may have been: resets, GOAWAYs, connections cut.
 
+use std::convert::Infallible;
+
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::Endpoint;
+use tonic_hedge::{BreakerState, EndpointMeasured, EndpointState};
+use tower::discover::Change;
+
 use super::*;
 
 /// FA1: what each RST_STREAM code is to the caller, before the head and after it, and how often the
@@ -253,4 +261,61 @@ async fn a12_cut_connection_is_never_sent_twice() {
             assert_eq!(ids(&[&a, &b], "1"), 1, "{what}, round {round}: {error}");
         }
     }
+}
+
+/// A connection that is lost under many calls is one failure to the breaker: the replica that is
+/// left serves, and those calls that may be repeated do not notice.
+#[tokio::test]
+async fn a_lost_connection_is_one_failure() {
+    let cut = Latch::closed();
+    let dies = Raw::start(script({
+        let cut = cut.clone();
+        // Half of them have their head already.
+        move |number| match number % 2 {
+            0 => vec![Step::Head, Step::Wait(cut.clone()), Step::Close],
+            _ => vec![Step::Wait(cut.clone()), Step::Close],
+        }
+    }))
+    .await;
+    let lives = Replica::fast("lives").await;
+    let (changes, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let insert = |key: u32, uri: String| {
+        let change = Change::Insert(key, Endpoint::new(uri).unwrap());
+        changes.send(Ok::<_, Infallible>(change)).unwrap();
+    };
+    let channel = HedgedChannel::builder()
+        .discover(UnboundedReceiverStream::new(receiver))
+        .descriptors(probe::FILE_DESCRIPTOR_SET)
+        .hedge(Hedge::on_failure())
+        .budget(BudgetPolicy::default().initial(100.0))
+        .build()
+        .unwrap();
+    insert(0, dies.uri());
+    let mut calls = JoinSet::new();
+    for id in 0..40 {
+        let mut client = ProbeClient::new(channel.clone());
+        calls.spawn(async move {
+            match id % 4 {
+                0 => client.watch(request("watch")).await.map(drop).err(),
+                _ => client.get(request("get")).await.map(drop).err(),
+            }
+        });
+    }
+    dies.until("all are there", |log| log.streams == 40).await;
+    insert(1, lives.uri());
+    support::until_measured(&channel, "both are connected", |measured| {
+        let ready = |e: &&EndpointMeasured| e.state == EndpointState::Ready;
+        measured.endpoints.iter().filter(ready).count() == 2
+    })
+    .await;
+    cut.open();
+    let failed: Vec<_> = calls.join_all().await.into_iter().flatten().collect();
+    // The streams whose head had not come.
+    assert!(failed.len() <= 10, "{failed:?}");
+    for error in failed {
+        assert_eq!(error.code(), Code::Unavailable, "{error:?}");
+        assert_eq!(kinds(CallLog::of_status(&error).unwrap()).len(), 1);
+    }
+    let breaker = channel.measured().breakers.remove(0);
+    assert_eq!(breaker.state, BreakerState::Closed);
 }
