@@ -264,8 +264,10 @@ impl Connection {
                 }
                 Step::Setting(setting, value) => self.setting(setting, value).await?,
                 Step::Ping => self.write(PING, 0, 0, &[7; 8]).await?,
-                Step::Frame(kind, flags, payload) => {
-                    self.write(kind, flags, stream, &payload).await?;
+                Step::Frames(count, kind, flags, payload) => {
+                    for _ in 0..count {
+                        self.write(kind, flags, stream, &payload).await?;
+                    }
                 }
                 Step::Deaf => {
                     let _ = self.deaf.send(()).await;

@@ -66,8 +66,8 @@ pub enum Step {
     Setting(u16, u32),
     /// PING.
     Ping,
-    /// A frame of this type, with these flags, on the stream.
-    Frame(u8, u8, Vec<u8>),
+    /// So many frames of this type, with these flags, on the stream.
+    Frames(usize, u8, u8, Vec<u8>),
     /// Closes the listener: no further connection.
     Deaf,
     /// Closes the connection's socket.
