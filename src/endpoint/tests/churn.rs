@@ -30,6 +30,7 @@ async fn ec5_an_endpoint_removed_after_it_was_picked_still_takes_the_attempt() {
     let (a, b) = (Server::start().await, Server::start().await);
     let (changes, set) = changing();
     changes.send(Ok(Change::Insert(0, a.spec()))).unwrap();
+    set.ensure_started();
     for key in 1..100 {
         changes.send(Ok(Change::Insert(key, b.spec()))).unwrap();
         until(&set, || set.snapshot().len() == 2).await;
