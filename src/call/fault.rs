@@ -1,6 +1,6 @@
 //! What an error of the transport means: its status, and whether the request was processed.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
@@ -44,6 +44,16 @@ impl Fault {
         Self {
             gateway: true,
             ..Self::protocol(wire::code_of_http(status), message)
+        }
+    }
+
+    /// The endpoint's channel has not taken the request, and never will.
+    pub(crate) fn not_taken(error: Box<dyn Error + Send + Sync>) -> Self {
+        Self {
+            status: recoded(Status::from_error(error), Code::Unavailable),
+            unsent: Some(Unsent::NeverSent),
+            unreachable: true,
+            ..Self::protocol(Code::Unavailable, "")
         }
     }
 
@@ -97,15 +107,8 @@ impl Fault {
             Code::Unknown | Code::Cancelled if lost => Code::Unavailable,
             code => code,
         };
-        let status = if code == status.code() {
-            status
-        } else {
-            let mut recoded = Status::new(code, status.message());
-            recoded.set_source(std::sync::Arc::new(status));
-            recoded
-        };
         Self {
-            status,
+            status: recoded(status, code),
             unsent,
             unreachable,
             lost: lost && !unreachable,
@@ -113,6 +116,16 @@ impl Fault {
             gateway: false,
         }
     }
+}
+
+/// The status under another code; what it was is its source.
+fn recoded(status: Status, code: Code) -> Status {
+    if code == status.code() {
+        return status;
+    }
+    let mut recoded = Status::new(code, status.message());
+    recoded.set_source(Arc::new(status));
+    recoded
 }
 
 /// How close to the call's deadline tonic's own timer, which reads the same header, counts
