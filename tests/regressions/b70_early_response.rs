@@ -37,7 +37,7 @@ async fn early(code: &'static str) -> Raw {
 
 #[tokio::test]
 async fn an_answer_before_the_request_was_read() {
-    for _ in 0..20 {
+    for _ in 0..5 {
         let early = early("0").await;
         let channel = HedgedChannel::builder()
             .endpoints([early.uri()])
@@ -72,7 +72,7 @@ async fn the_other_attempt_sends_it_whole() {
         endpoints.iter().all(|e| e.state == EndpointState::Ready)
     };
     eventually("all are connected", ready).await;
-    for id in 0..50 {
+    for id in 0..15 {
         let response = client.get(large(&id.to_string())).await.unwrap();
         assert_eq!(response.get_ref().replica, "whole");
         assert!(response.call_log().is_some());
@@ -80,5 +80,5 @@ async fn the_other_attempt_sends_it_whole() {
         assert_eq!(seen.len(), 1);
         assert!(seen[0].request.payload == large("").payload);
     }
-    assert!(early.log(|log| log.streams) >= 50);
+    assert!(early.log(|log| log.streams) >= 15);
 }
