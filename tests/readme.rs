@@ -108,6 +108,46 @@ fn links_lead_somewhere() {
     }
 }
 
+/// `tests/README.md` has a row for each public bug, and names what is there: each file of
+/// `tests/regressions` in the row of its number, and no file that is gone.
+#[test]
+fn public_bugs_are_where_the_table_says() {
+    let table = read("tests/README.md");
+    let rows: BTreeMap<_, _> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| B")?.split_once(" | "))
+        .collect();
+    assert!(rows.len() > 70, "{}", rows.len());
+
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/regressions");
+    let main = read("tests/regressions/main.rs");
+    for file in fs::read_dir(folder).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let Some((number, _)) = name.strip_prefix('b').and_then(|name| name.split_once('_')) else {
+            assert_eq!(name, "main.rs");
+            continue;
+        };
+        let row = rows
+            .get(number)
+            .unwrap_or_else(|| panic!("{name} has no row"));
+        assert!(row.contains(&format!("`regressions/{name}`")), "{name}");
+        let module = name.strip_suffix(".rs").unwrap();
+        assert!(
+            main.contains(&format!("mod {module};")),
+            "{name} is not run"
+        );
+    }
+
+    for (number, row) in rows {
+        let named = row.split('`').skip(1).step_by(2);
+        for path in named.filter(|path| path.ends_with(".rs")) {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+            let there = root.join(path).exists() || root.join("tests").join(path).exists();
+            assert!(there, "B{number}: {path}");
+        }
+    }
+}
+
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

@@ -25,7 +25,8 @@ use tokio::{
     task::{JoinHandle, JoinSet},
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
-use tonic_hedge::{BudgetPolicy, EndpointState, Hedge, HedgedChannel};
+use tonic::{Code, transport::Server};
+use tonic_hedge::{BudgetPolicy, CallLog, EndpointState, Hedge, HedgedChannel};
 
 /// Passes bytes on to a server; while it stalls, nothing from the client gets through: to the
 /// client that is a server that has stopped reading.
@@ -39,7 +40,10 @@ struct Relay {
 
 impl Relay {
     async fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), server)
+    }
+
+    fn on(listener: TcpListener, server: SocketAddr) -> Self {
         let addr = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let closed = Arc::new(AtomicUsize::new(0));
@@ -320,6 +324,182 @@ async fn so5_global_pause() {
     );
     for relay in relays {
         assert_eq!(relay.connections.load(Ordering::SeqCst), 1);
+    }
+}
+
+/// FA4: connections are told to go away every 100 ms, as a server with a maximum age of them does.
+/// No call that may be repeated fails, beside another endpoint or alone, and the breaker stays
+/// closed. What may not be repeated fails at worst as a lost connection: a server that closes with
+/// requests unread takes its GOAWAY back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fa4_maximum_age() {
+    // A minute on demand: HEDGE_SECONDS=60.
+    let wanted = std::env::var("HEDGE_SECONDS").ok();
+    let seconds = wanted.and_then(|seconds| seconds.parse().ok()).unwrap_or(3);
+    let replica = async |name: &str| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Server::builder().max_connection_age(Duration::from_millis(100));
+        Replica::serve(name, listener, server, |arrival: Arrival| async move {
+            sleep(Duration::from_millis(fastrand::u64(0..8))).await;
+            arrival.ok()
+        })
+    };
+    let (a, b) = (replica("a").await, replica("b").await);
+    let (relay_a, relay_b) = (Relay::to(a.addr).await, Relay::to(b.addr).await);
+    let hedge = || Hedge::after(Duration::from_millis(50));
+    let both = builder([relay_a.uri(), relay_b.uri()], hedge());
+    let alone = builder([relay_a.uri()], hedge());
+    for builder in [both, alone] {
+        let channel = builder.budget(ample()).build().unwrap();
+        connected(&channel).await;
+        let before = relay_a.connections.load(Ordering::SeqCst);
+        let (gets, puts) = tokio::join!(
+            at_most(48, &channel, 450 * seconds, 450.0),
+            puts(&channel, 50 * seconds, 50.0)
+        );
+        assert!(
+            gets.is_empty(),
+            "{} failed, first {:?}",
+            gets.len(),
+            gets[0]
+        );
+        for error in puts {
+            assert_eq!(error.code(), Code::Unavailable, "{error:?}");
+            let log = CallLog::of_status(&error).unwrap();
+            assert!(!log.attempts().is_empty(), "the breaker: {error:?}");
+        }
+        let connections = relay_a.connections.load(Ordering::SeqCst) - before;
+        assert!(connections > seconds, "{connections}");
+    }
+}
+
+/// As [`load`], with so many calls at once at most: on a machine that is too slow for the rate, a
+/// connection would not live as long as its calls wait for the processor.
+async fn at_most(
+    at_once: usize,
+    channel: &HedgedChannel,
+    calls: usize,
+    rate: f64,
+) -> Vec<tonic::Status> {
+    let mut ticks = interval(Duration::from_secs_f64(1.0 / rate));
+    let mut running = JoinSet::new();
+    let mut failed = Vec::new();
+    for id in 0..calls {
+        ticks.tick().await;
+        if running.len() >= at_once {
+            failed.extend(running.join_next().await.unwrap().unwrap());
+        }
+        let mut client = ProbeClient::new(channel.clone());
+        running.spawn(async move { client.get(request(&id.to_string())).await.err() });
+    }
+    failed.extend(running.join_all().await.into_iter().flatten());
+    failed
+}
+
+/// The same, one at a time, of calls that are not repeatable.
+async fn puts(channel: &HedgedChannel, calls: usize, rate: f64) -> Vec<tonic::Status> {
+    let mut ticks = interval(Duration::from_secs_f64(1.0 / rate));
+    let mut client = ProbeClient::new(channel.clone());
+    let mut failed = Vec::new();
+    for id in 0..calls {
+        ticks.tick().await;
+        failed.extend(client.put(request(&id.to_string())).await.err());
+    }
+    failed
+}
+
+/// FA19: a server that restarts again and again under load is connected again each time, with a
+/// few connections, and no call that may be repeated is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fa19_restarts_under_load() {
+    const RESTARTS: usize = 8;
+    let (a, b) = (Replica::fast("a").await, Replica::fast("b").await);
+    let mut relay = Relay::to(a.addr).await;
+    let address = relay.addr;
+    let hedge = Hedge::after(Duration::from_millis(20));
+    let channel = builder([relay.uri(), b.uri()], hedge)
+        .budget(ample())
+        .build()
+        .unwrap();
+    connected(&channel).await;
+    let restarts = async {
+        let mut connections = 0;
+        for _ in 0..RESTARTS {
+            let connected = || relay.connections.load(Ordering::SeqCst) > 0;
+            support::eventually("it is back", connected).await;
+            sleep(Duration::from_millis(5)).await;
+            connections += relay.connections.load(Ordering::SeqCst);
+            drop(relay);
+            sleep(Duration::from_millis(5)).await;
+            relay = Relay::on(listen_again(address).await, a.addr);
+        }
+        connections
+    };
+    let (failed, connections) = tokio::join!(load(&channel, 600, 300.0), restarts);
+    assert!(
+        failed.is_empty(),
+        "{} failed, first {:?}",
+        failed.len(),
+        failed[0]
+    );
+    // One each time; tonic dials once more by itself for calls that were under way.
+    assert!(connections >= RESTARTS, "{connections}");
+    assert!(connections <= 2 * RESTARTS, "{connections}");
+}
+
+/// FA19: alone, and gone behind a balancer that accepts and hangs up: calls fail at once, and
+/// however many there are, connections are tried with growing pauses.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fa19_no_storm_of_connections() {
+    let a = Replica::fast("a").await;
+    let relay = Relay::to(a.addr).await;
+    let address = relay.addr;
+    let channel = builder([relay.uri()], Hedge::after(Duration::from_millis(20)))
+        .budget(ample())
+        .without_breaker()
+        .build()
+        .unwrap();
+    connected(&channel).await;
+    drop(relay);
+    let listener = listen_again(address).await;
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let hang_up = tokio::spawn({
+        let accepted = Arc::clone(&accepted);
+        async move {
+            loop {
+                drop(listener.accept().await);
+                accepted.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    let started = Instant::now();
+    let failed = load(&channel, 600, 600.0).await;
+    assert!(failed.iter().all(|s| s.code() == Code::Unavailable));
+    assert!(failed.len() > 500, "{}", failed.len());
+    // Pauses of at least half of 100, 200, 400, 800 ms, then half a second.
+    let connections = accepted.load(Ordering::SeqCst);
+    let at_most = 8 + 2 * usize::try_from(started.elapsed().as_secs()).unwrap();
+    assert!(connections <= at_most, "{connections}");
+
+    hang_up.abort();
+    let _ = hang_up.await;
+    let _relay = Relay::on(listen_again(address).await, a.addr);
+    support::eventually("it is back", || {
+        channel.measured().endpoints[0].state == EndpointState::Ready
+    })
+    .await;
+    assert!(load(&channel, 50, 500.0).await.is_empty());
+}
+
+/// A listener where another has just been.
+async fn listen_again(address: SocketAddr) -> TcpListener {
+    let started = Instant::now();
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return listener,
+            Err(error) if started.elapsed() > support::PATIENCE => panic!("{address}: {error}"),
+            Err(_) => sleep(Duration::from_millis(1)).await,
+        }
     }
 }
 

@@ -4,18 +4,26 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 use parking_lot::const_mutex;
 use peak_alloc::PeakAlloc;
 use support::{
-    Arrival, ProbeClient, Replica, probe,
-    raw::{Raw, Step, header, ok, script, status},
+    Arrival, ProbeClient, ProbeRequest, Replica, probe,
+    raw::{
+        CONTINUATION, END_HEADERS, HEADERS, Manner, Raw, Step, block as raw_block, header, ok,
+        script, status,
+    },
     request,
 };
 use tokio::task::JoinSet;
-use tonic::{Code, codec::CompressionEncoding};
-use tonic_hedge::{BudgetPolicy, EndpointState, Hedge, HedgedChannel, ResponseExt};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Code, codec::CompressionEncoding, transport::Endpoint};
+use tonic_hedge::{
+    BudgetPolicy, EndpointMeasured, EndpointState, Hedge, HedgedChannel, ResponseExt,
+};
+use tower::discover::Change;
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
@@ -188,6 +196,194 @@ fn bl9_gzip_bomb() {
         }
         assert!(good > 0);
     });
+}
+
+/// FA12: headers without end cost their connection, and the memory of what the client takes of them:
+/// one block of 20 MiB, and CONTINUATION frames that never say that they are the last.
+#[test]
+fn fa12_endless_headers() {
+    let _alone = ALONE.lock();
+    runtime().block_on(async {
+        let part = || raw_block(&[header("x-part", &"x".repeat(16_000))]);
+        let status = || raw_block(&[header(":status", "200")]);
+        // 1,300 times 16 KB are 20 MiB; 2 MiB of frame headers alone.
+        let cases = [
+            ("one block", 1_300, part(), END_HEADERS),
+            ("a flood", 100_000, part(), 0),
+            ("empty frames", 200_000, vec![], 0),
+        ];
+        for (what, count, part, end) in cases {
+            let bad = vec![
+                Step::Body,
+                Step::Frames(1, HEADERS, 0, status()),
+                Step::Frames(count, CONTINUATION, 0, part),
+                Step::Frames(1, CONTINUATION, end, vec![]),
+            ];
+            let good = Replica::fast("good").await;
+            let steps = script(move |number| match number {
+                0 => ok("warm"),
+                _ => bad.clone(),
+            });
+            let raw = Raw::start(steps).await;
+            let channel = channel(
+                [raw.uri(), good.uri()],
+                Hedge::after(Duration::from_secs(10)),
+            );
+            connected(&channel).await;
+            let mut client = ProbeClient::new(channel.clone());
+            let before = MEMORY.current_usage();
+            MEMORY.reset_peak_usage();
+            for _ in 0..1_000 {
+                // Its answer to the first stream, and the other's to any.
+                client.off(request("1")).await.unwrap();
+                if raw.log(|log| log.streams) > 1 {
+                    break;
+                }
+            }
+            assert!(raw.log(|log| log.streams) > 1, "{what}");
+            let measured = channel.measured();
+            let off = measured.method("hedge.testing.v1.Probe/Off").unwrap();
+            assert!(off.retries > 0, "{what}: {measured:?}");
+            let peak = MEMORY.peak_usage().saturating_sub(before);
+            assert!(peak < 2 << 20, "{what}: {peak} bytes");
+        }
+    });
+}
+
+/// BL3, BL4: requests that wait to be replayed are kept once, however many attempts send them: with
+/// a hundred of nearly 1 MiB in flight, each in two places, the client holds a hundred MiB.
+#[test]
+fn bl3_replayed_requests_are_kept_once() {
+    const CALLS: usize = 100;
+    const SIZE: usize = (1 << 20) - 100;
+    let _alone = ALONE.lock();
+    runtime().block_on(async {
+        // Reads no more than its window, so that what is kept is the client's.
+        let manner = Manner {
+            grants: false,
+            ..Manner::default()
+        };
+        let steps = || script(|number| if number == 0 { ok("warm") } else { vec![] });
+        let a = Raw::with(manner, steps()).await;
+        let b = Raw::with(manner, steps()).await;
+        let channel = channel([a.uri(), b.uri()], Hedge::immediately());
+        for raw in [&a, &b] {
+            // Its warm stream.
+            let alone = self::channel([raw.uri(), raw.uri()], Hedge::on_failure());
+            ProbeClient::new(alone).put(request("warm")).await.unwrap();
+        }
+        let before = MEMORY.current_usage();
+        let mut calls = JoinSet::new();
+        for id in 0..CALLS {
+            let mut client = ProbeClient::new(channel.clone());
+            calls.spawn(async move {
+                let payload = vec![7; SIZE];
+                let id = id.to_string();
+                client
+                    .get(ProbeRequest {
+                        payload,
+                        ..request(&id)
+                    })
+                    .await
+            });
+        }
+        support::eventually("all are in two places", || {
+            let endpoints = channel.measured().endpoints;
+            let in_flight: u32 = endpoints.iter().map(|endpoint| endpoint.in_flight).sum();
+            in_flight as usize == 2 * CALLS
+        })
+        .await;
+        let kept = MEMORY.current_usage() - before;
+        assert!(kept < CALLS * SIZE * 6 / 5, "{kept} bytes");
+        // When their callers are gone, at most what the losers at each endpoint may keep; and
+        // nothing without a connection.
+        calls.shutdown().await;
+        let falls_below = async |limit: usize| {
+            let kept = || MEMORY.current_usage().saturating_sub(before);
+            support::eventually("it is given back", || kept() < limit).await;
+        };
+        falls_below(2 * (16 << 20) + (4 << 20)).await;
+        drop((a, b));
+        falls_below(4 << 20).await;
+    });
+}
+
+/// EC6: endpoints that come and go under load leave no memory, no socket and no series of metrics.
+#[test]
+fn ec6_churn_leaves_nothing() {
+    let _alone = ALONE.lock();
+    runtime().block_on(async {
+        let script = |arrival: Arrival| async move { arrival.ok() };
+        let stays = Replica::start("stays", script).await;
+        let comes = Replica::start("comes", script).await;
+        let (changes, receiver) = tokio::sync::mpsc::unbounded_channel();
+        let exporter = InMemoryMetricExporter::default();
+        let reader = PeriodicReader::builder(exporter.clone()).build();
+        let metering = SdkMeterProvider::builder().with_reader(reader).build();
+        let channel = HedgedChannel::builder()
+            .discover(UnboundedReceiverStream::new(receiver))
+            .descriptors(probe::FILE_DESCRIPTOR_SET)
+            .hedge(Hedge::immediately())
+            .meter_provider(Arc::new(metering.clone()))
+            .build()
+            .unwrap();
+        let change = |key: u32, replica: Option<&Replica>| {
+            let change = match replica {
+                Some(replica) => Change::Insert(key, Endpoint::new(replica.uri()).unwrap()),
+                None => Change::Remove(key),
+            };
+            changes.send(Ok::<_, Infallible>(change)).unwrap();
+        };
+        change(0, Some(&stays));
+        support::connected(&channel, 1).await;
+        let churn = async |rounds: std::ops::Range<u32>| {
+            let mut client = ProbeClient::new(channel.clone());
+            for key in rounds {
+                change(key, Some(&comes));
+                if key % 20 == 0 {
+                    support::until_measured(&channel, "it is connected", |measured| {
+                        let ready = |e: &&EndpointMeasured| e.state == EndpointState::Ready;
+                        measured.endpoints.iter().filter(ready).count() == 2
+                    })
+                    .await;
+                    client.get(request("1")).await.unwrap();
+                }
+                change(key, None);
+                if key % 20 == 0 {
+                    support::until_measured(&channel, "it is gone", |m| m.endpoints.len() == 1)
+                        .await;
+                }
+            }
+            support::settled(&channel).await;
+            stays.seen.forget();
+            comes.seen.forget();
+            MEMORY.current_usage()
+        };
+        let before = churn(1..2_000).await;
+        support::eventually("connections close", || sockets() <= 12).await;
+        let open = sockets();
+        let after = churn(2_000..12_000).await;
+        assert!(
+            after.saturating_sub(before) < 2 << 20,
+            "{before} before, {after} after"
+        );
+        support::eventually("sockets close", || sockets() <= open).await;
+        metering.force_flush().unwrap();
+        let exported = format!("{:?}", exporter.get_finished_metrics().unwrap().last());
+        assert!(exported.contains(&stays.addr.to_string()), "{exported}");
+        assert!(!exported.contains(&comes.addr.to_string()), "{exported}");
+    });
+}
+
+/// Sockets of this process; none where there is no way to see them.
+fn sockets() -> usize {
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else {
+        return 0;
+    };
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    targets
+        .filter(|target| target.to_string_lossy().starts_with("socket:"))
+        .count()
 }
 
 /// `len` zeros in gzip (RFC 1951, 1952): one block of fixed codes, repeating itself 258 bytes at

@@ -15,7 +15,6 @@ use tonic::{
     body::Body,
     transport::{Channel, channel::ResponseFuture},
 };
-use tonic_hedge_engine::race::Unsent;
 use tower_service::Service as _;
 
 use super::{
@@ -166,10 +165,7 @@ impl Attempt {
                         (Ok(()), None) => return Poll::Pending,
                         (Err(error), _) => {
                             // The channel's own task is gone: nothing was given to it.
-                            let mut fault = Fault::of(error.into());
-                            fault.unsent = Some(Unsent::NeverSent);
-                            fault.unreachable = true;
-                            return self.fault(ticket, fault);
+                            return self.fault(ticket, Fault::not_taken(error.into()));
                         }
                     }
                 }

@@ -1,6 +1,6 @@
 //! What an error of the transport means: its status, and whether the request was processed.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
@@ -17,6 +17,8 @@ pub(crate) struct Fault {
     pub(crate) unsent: Option<Unsent>,
     /// The endpoint cannot be connected to.
     pub(crate) unreachable: bool,
+    /// Its connection was lost, with whatever else it carried.
+    pub(crate) lost: bool,
     /// tonic's own timer ran out.
     pub(crate) timed_out: bool,
     /// The code is that of an HTTP status, which something before the server gave.
@@ -30,6 +32,7 @@ impl Fault {
             status: Status::new(code, message),
             unsent: None,
             unreachable: false,
+            lost: false,
             timed_out: false,
             gateway: false,
         }
@@ -44,6 +47,16 @@ impl Fault {
         }
     }
 
+    /// The endpoint's channel has not taken the request, and never will.
+    pub(crate) fn not_taken(error: Box<dyn Error + Send + Sync>) -> Self {
+        Self {
+            status: recoded(Status::from_error(error), Code::Unavailable),
+            unsent: Some(Unsent::NeverSent),
+            unreachable: true,
+            ..Self::protocol(Code::Unavailable, "")
+        }
+    }
+
     /// Classifies by the chain of sources: timeouts and lost connections surface under codes
     /// that say little (CANCELLED, UNKNOWN), so the code alone classifies nothing.
     pub(crate) fn of(error: Box<dyn Error + Send + Sync>) -> Self {
@@ -51,6 +64,8 @@ impl Fault {
         let mut unreachable = false;
         let mut timed_out = false;
         let mut lost = false;
+        let mut gone = false;
+        let mut callers = false;
         let mut source: Option<&(dyn Error + 'static)> = Some(error.as_ref());
         while let Some(cause) = source {
             if cause.is::<ConnectError>() {
@@ -64,6 +79,7 @@ impl Fault {
                     unsent = Some(Unsent::NeverSent);
                 }
                 lost |= hyper.is_closed() || hyper.is_incomplete_message();
+                gone |= hyper.is_user();
             }
             if let Some(h2) = cause.downcast_ref::<h2::Error>() {
                 if h2.reason() == Some(h2::Reason::REFUSED_STREAM) {
@@ -75,8 +91,12 @@ impl Fault {
                 lost |= h2.is_io();
             }
             lost |= cause.is::<std::io::Error>();
+            callers |= cause.is::<Status>();
             source = cause.source();
         }
+        // hyper blames the user also for a connection that ended while the request waited for a stream.
+        // It was hardly sent, but hyper does not say. What is the user's own is its body's `Status`.
+        lost |= gone && !callers;
         let status = Status::from_error(error);
         let code = match status.code() {
             _ if timed_out => Code::DeadlineExceeded,
@@ -87,21 +107,25 @@ impl Fault {
             Code::Unknown | Code::Cancelled if lost => Code::Unavailable,
             code => code,
         };
-        let status = if code == status.code() {
-            status
-        } else {
-            let mut recoded = Status::new(code, status.message());
-            recoded.set_source(std::sync::Arc::new(status));
-            recoded
-        };
         Self {
-            status,
+            status: recoded(status, code),
             unsent,
             unreachable,
+            lost: lost && !unreachable,
             timed_out,
             gateway: false,
         }
     }
+}
+
+/// The status under another code; what it was is its source.
+fn recoded(status: Status, code: Code) -> Status {
+    if code == status.code() {
+        return status;
+    }
+    let mut recoded = Status::new(code, status.message());
+    recoded.set_source(Arc::new(status));
+    recoded
 }
 
 /// How close to the call's deadline tonic's own timer, which reads the same header, counts
@@ -138,7 +162,7 @@ mod tests {
     type Case = (&'static str, Cause, Code, Option<Unsent>, bool, bool);
 
     /// What is provable by the causes, however deep they are. What only a connection can make
-    /// (a GOAWAY, a request that hyper never took from its queue) is in `tests/wire_faults.rs`.
+    /// (a GOAWAY, a request that hyper never took from its queue) is in `tests/wire_faults/resets.rs`.
     #[test]
     fn by_the_chain_of_sources() {
         let broken: Cause = || Box::new(io::Error::from(io::ErrorKind::BrokenPipe));

@@ -672,7 +672,11 @@ impl Host for CallHost {
                 } else {
                     held.ticket.answered(clock);
                 }
-                self.record(launched, clock, failed);
+                // A connection's end is one failure, not as many as it had streams. A probe has
+                // its outcome in any case.
+                if !fault.lost || held.ticket.is_news(clock) || self.probe.is_some() {
+                    self.record(launched, clock, failed);
+                }
                 self.hedge_ended(launch, HedgeEnd::Failed);
                 tracing::debug!(
                     method = self.method.name(),

@@ -57,8 +57,8 @@ impl Tail {
         }
     }
 
-    /// The body has ended with `code`.
-    fn end(&mut self, code: Code) {
+    /// The body has ended with `code`, perhaps since its connection was `lost`.
+    fn end(&mut self, code: Code, lost: bool) {
         let Some(open) = self.open.take() else { return };
         let Open {
             method,
@@ -74,7 +74,9 @@ impl Tail {
         } else {
             held.ticket.answered(now);
         }
-        if let Some(circuit) = method.circuit() {
+        // A connection's end is one failure, not as many as it had streams.
+        let counts = !lost || held.ticket.is_news(now) || probe.is_some();
+        if let Some(circuit) = method.circuit().filter(|_| counts) {
             // Its call was admitted a moment before it was launched.
             let launched = now.saturating_sub(held.ticket.elapsed(now));
             circuit.record(launched, now, probe, failed);
@@ -127,7 +129,7 @@ impl http_body::Body for Tail {
             && open.poll_deadline(cx).is_ready()
         {
             open.held.ticket.cut();
-            self.end(Code::DeadlineExceeded);
+            self.end(Code::DeadlineExceeded, false);
             self.rest = Body::empty();
             let status = Status::deadline_exceeded(super::DEADLINE_MESSAGE);
             return Poll::Ready(Some(Err(status)));
@@ -137,7 +139,7 @@ impl http_body::Body for Tail {
             Some(Ok(frame)) => match frame.into_trailers() {
                 Ok(mut trailers) => {
                     wire::sanitize(&mut trailers);
-                    self.end(wire::code(&trailers).unwrap_or(Code::Unknown));
+                    self.end(wire::code(&trailers).unwrap_or(Code::Unknown), false);
                     Some(Ok(Frame::trailers(trailers)))
                 }
                 Err(data) => {
@@ -150,12 +152,12 @@ impl http_body::Body for Tail {
             },
             Some(Err(status)) => {
                 let fault = Fault::of(Box::new(status));
-                self.end(fault.status.code());
+                self.end(fault.status.code(), fault.lost);
                 Some(Err(fault.status))
             }
             None => {
                 // Already judged where there were trailers.
-                self.end(Code::Unknown);
+                self.end(Code::Unknown, false);
                 None
             }
         })

@@ -79,6 +79,11 @@ impl Ticket {
         }
     }
 
+    /// Whether the attempt, which is lost with its connection, is the first to tell of that.
+    pub(crate) fn is_news(&self, now: Duration) -> bool {
+        self.endpoint.losses().is_news(self.launched, now)
+    }
+
     /// The attempt never reached the endpoint.
     pub(crate) fn released(&mut self) {
         if self.close() {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
 use prost::Message;
 use tonic::{Code, Status, metadata::MetadataMap};
 use tonic_hedge_engine::race::Pushback;
@@ -11,6 +12,9 @@ use tonic_hedge_engine::race::Pushback;
 pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(crate) const GRPC_STATUS_DETAILS: HeaderName =
     HeaderName::from_static("grpc-status-details-bin");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// What is not a printable ASCII character, and the percent sign itself.
+const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 /// The status of a response that has none that can be believed.
 const UNKNOWN: HeaderValue = HeaderValue::from_static("2");
 /// gRFC A6: attempts before this one, absent on the first.
@@ -48,8 +52,8 @@ pub(crate) fn pushback(trailers: &HeaderMap) -> Pushback {
     })
 }
 
-/// Takes out what tonic's client stumbles over: it panics on details that are not base64, and
-/// believes the first of several statuses.
+/// Takes out what tonic's client stumbles over: it panics on details that are not base64, believes
+/// the first of several statuses, and makes UNKNOWN of a status whose message is not UTF-8.
 pub(crate) fn sanitize(trailers: &mut HeaderMap) {
     if trailers.contains_key(GRPC_STATUS_DETAILS) && details(trailers).is_none() {
         trailers.remove(GRPC_STATUS_DETAILS);
@@ -57,6 +61,22 @@ pub(crate) fn sanitize(trailers: &mut HeaderMap) {
     if trailers.get_all(GRPC_STATUS).iter().nth(1).is_some() {
         trailers.insert(GRPC_STATUS, UNKNOWN);
     }
+    if let Some(readable) = readable_message(trailers) {
+        trailers.insert(GRPC_MESSAGE, readable);
+    }
+}
+
+/// The message with what cannot be read replaced, where it is not UTF-8. gRPC over HTTP/2: a status
+/// is never lost to its message.
+fn readable_message(trailers: &HeaderMap) -> Option<HeaderValue> {
+    let decoder = percent_decode(trailers.get(GRPC_MESSAGE)?.as_bytes());
+    // Borrowed, and so without a copy, where nothing is encoded.
+    if decoder.clone().decode_utf8().is_ok() {
+        return None;
+    }
+    let readable = decoder.decode_utf8_lossy();
+    let encoded = utf8_percent_encode(&readable, ENCODED).to_string();
+    HeaderValue::from_maybe_shared(Bytes::from(encoded)).ok()
 }
 
 /// The decoded `grpc-status-details-bin`, if it is there and readable.
@@ -241,6 +261,25 @@ mod tests {
         let status = unavailable_until("open".to_owned(), delay);
         let response: http::Response<()> = status.into_http();
         assert_eq!(retry_info(response.headers()), Some(delay));
+    }
+
+    /// FA11.
+    #[test]
+    fn fa11_a_status_survives_its_message() {
+        for (text, expected) in [
+            ("gone", "gone"),
+            ("50%", "50%"),
+            ("caf%C3%A9", "café"),
+            ("caf%C3", "caf\u{fffd}"),
+            ("%ff%FE, 100%25", "\u{fffd}\u{fffd}, 100%"),
+        ] {
+            let trailers = headers(&[(GRPC_STATUS, "5"), (GRPC_MESSAGE, text)]);
+            let status = status(Code::NotFound, trailers, None);
+            assert_eq!(
+                (status.code(), status.message()),
+                (Code::NotFound, expected)
+            );
+        }
     }
 
     #[test]

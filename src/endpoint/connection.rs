@@ -27,7 +27,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
     sync::Notify,
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tonic::transport::{Channel, Endpoint as TonicEndpoint};
 use tower_service::Service;
@@ -84,9 +84,12 @@ impl Link {
         };
         let limit = endpoint.get_connect_timeout().unwrap_or(HANDSHAKE_LIMIT);
         let health = Arc::new(Health::default());
+        let started = Instant::now();
         let channel = match timeout(limit, open(route, endpoint, &health)).await {
-            Ok(channel) => channel?,
-            Err(_elapsed) => return Err(format!("no connection within {limit:?}").into()),
+            Ok(Ok(channel)) => channel,
+            // tonic has the same limit for TCP and TLS, and says of it that a deadline has elapsed.
+            Ok(Err(error)) if started.elapsed() < limit => return Err(error),
+            _ => return Err(format!("no connection within {limit:?}").into()),
         };
         Ok(Self {
             channel,

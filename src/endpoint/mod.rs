@@ -28,7 +28,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tonic::transport::Channel;
-use tonic_hedge_engine::endpoint::{Load, ResetRation};
+use tonic_hedge_engine::endpoint::{Load, Losses, ResetRation};
 
 use self::{connection::Link, spec::Route};
 pub use self::{destination::Destination, spec::EndpointSpec};
@@ -47,6 +47,7 @@ pub(crate) struct Endpoint {
     locality: Option<Arc<str>>,
     load: Load,
     ration: ResetRation,
+    losses: Losses,
     /// Bytes kept for attempts that run out here with nobody waiting.
     detached: AtomicU32,
     route: Route,
@@ -100,6 +101,7 @@ impl Endpoint {
             locality: spec.locality,
             load: Load::new(),
             ration: ResetRation::new(),
+            losses: Losses::new(),
             detached: AtomicU32::new(0),
             route: spec.route,
             link: ArcSwapOption::new(made),
@@ -135,6 +137,11 @@ impl Endpoint {
     /// How many resets it may be sent.
     pub(crate) fn ration(&self) -> &ResetRation {
         &self.ration
+    }
+
+    /// When it last lost a connection under an attempt.
+    pub(crate) fn losses(&self) -> &Losses {
+        &self.losses
     }
 
     /// The bytes kept for attempts that run out here with nobody waiting.

@@ -26,6 +26,34 @@ async fn ec4_a_removed_or_replaced_endpoint_finishes_its_attempts() {
 }
 
 #[tokio::test]
+async fn ec5_an_endpoint_removed_after_it_was_picked_still_takes_the_attempt() {
+    let (a, b) = (Server::start().await, Server::start().await);
+    let (changes, set) = changing();
+    changes.send(Ok(Change::Insert(0, a.spec()))).unwrap();
+    set.ensure_started();
+    for key in 1..100 {
+        changes.send(Ok(Change::Insert(key, b.spec()))).unwrap();
+        until(&set, || set.snapshot().len() == 2).await;
+        all_ready(&set).await;
+        let tried = [endpoint(&set, &a.name())];
+        let Picked::Endpoint(picked, channel) = set.pick(NOW, &tried, Purpose::Hedge) else {
+            panic!("b is ready");
+        };
+        changes.send(Ok(Change::Remove(key))).unwrap();
+        until(&set, || set.snapshot().len() == 1).await;
+        // Its keeper is gone; who holds the connection may use it.
+        picked.load().started(NOW);
+        call(channel).await.unwrap();
+        picked.load().finished(NOW, Duration::from_millis(1));
+        assert_eq!(picked.load().in_flight(), 0);
+        assert!(matches!(
+            set.pick(NOW, &tried, Purpose::Hedge),
+            Picked::None(Unavailable::NoOther)
+        ));
+    }
+}
+
+#[tokio::test]
 async fn ec8_an_empty_list_is_unavailable_and_recovers() {
     let server = Server::start().await;
     let (changes, set) = changing();
