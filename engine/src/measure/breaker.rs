@@ -143,7 +143,7 @@ impl Breaker {
             closed_again: AtomicU64::new(0),
             phase: Mutex::new(Phase::Closed { episode: 0 }),
             failing: AtomicBool::new(false),
-            row: Mutex::new(Row::default()),
+            row: Mutex::default(),
             watching: AtomicBool::new(false),
             window: Counts::new(policy.window),
             baseline: Counts::new(BASELINE),
