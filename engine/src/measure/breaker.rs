@@ -8,7 +8,7 @@ use crate::{
     policy::{BreakerPolicy, PolicyError},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -23,7 +23,7 @@ const LEAST_FAILURES: u64 = 2;
 
 /// A circuit breaker for all calls of a channel. A clone is the same breaker.
 ///
-/// Closed, it counts outcomes: failures in a row, a sliding window, and ten minutes for the
+/// Closed, it counts outcomes: the last ones in a row, a sliding window, and ten minutes for the
 /// baseline. It opens by the rules of [`BreakerPolicy`]; windows are rings of ten sub-windows,
 /// so an outcome counts for 90 to 100 % of them. After the cool-down it is half-open: one call
 /// at a time is the probe. The probe's success closes the breaker, with an empty window but
@@ -93,24 +93,12 @@ struct Shared {
     /// When a probe last closed it, in nanoseconds; 0 before.
     closed_again: AtomicU64,
     phase: Mutex<Phase>,
-    /// Whether `row` has failures: all that a success needs to know of it. Written under its lock.
-    failing: AtomicBool,
-    row: Mutex<Row>,
+    /// Failures since the last success.
+    in_a_row: AtomicU32,
     /// The window has failures enough but not the calls: a success may complete them.
     watching: AtomicBool,
     window: Counts,
     baseline: Counts,
-}
-
-/// Failures since the last success, each of an attempt that started after the one before had ended.
-///
-/// A connection that breaks fails all that is under way on it at once. That is one event, and says
-/// nothing of the other endpoints, where it would have ended the calls as well.
-#[derive(Debug, Default)]
-struct Row {
-    failures: u32,
-    /// When the last of them ended.
-    last: Duration,
 }
 
 #[derive(Debug)]
@@ -142,8 +130,7 @@ impl Breaker {
             closed: AtomicBool::new(true),
             closed_again: AtomicU64::new(0),
             phase: Mutex::new(Phase::Closed { episode: 0 }),
-            failing: AtomicBool::new(false),
-            row: Mutex::default(),
+            in_a_row: AtomicU32::new(0),
             watching: AtomicBool::new(false),
             window: Counts::new(policy.window),
             baseline: Counts::new(BASELINE),
@@ -230,10 +217,17 @@ impl Breaker {
         shared.window.record(now, failed);
         shared.baseline.record(now, failed);
         let in_a_row = if failed {
-            shared.failed_in_a_row(admitted, now)
+            // Relaxed, here and below: the count guards nothing, and whoever reaches the limit
+            // goes through the lock.
+            shared
+                .in_a_row
+                .fetch_add(1, Ordering::Relaxed)
+                .saturating_add(1)
         } else {
-            shared.end_row();
-            // Relaxed: it guards nothing.
+            // The load keeps the usual case from writing to a line that all calls share.
+            if shared.in_a_row.load(Ordering::Relaxed) != 0 {
+                shared.in_a_row.store(0, Ordering::Relaxed);
+            }
             if !shared.watching.load(Ordering::Relaxed) {
                 return None;
             }
@@ -296,7 +290,7 @@ impl Probe {
         }
         // What opened the breaker must not open it again at the first failure.
         shared.window.clear();
-        shared.end_row();
+        shared.in_a_row.store(0, Ordering::Relaxed);
         shared.watching.store(false, Ordering::Relaxed);
         *phase = Phase::Closed { episode };
         let nanos = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
@@ -319,28 +313,6 @@ impl Drop for Probe {
 }
 
 impl Shared {
-    /// One more failure, and how many are in a row now.
-    fn failed_in_a_row(&self, admitted: Duration, now: Duration) -> u32 {
-        let mut row = self.row.lock();
-        if row.failures == 0 || admitted >= row.last {
-            row.failures = row.failures.saturating_add(1);
-            row.last = now;
-            self.failing.store(true, Ordering::Relaxed);
-        }
-        row.failures
-    }
-
-    /// A success.
-    fn end_row(&self) {
-        // The load keeps the usual case from the lock and from a line that all calls share. Relaxed:
-        // a success that misses a failure by a moment came before it.
-        if self.failing.load(Ordering::Relaxed) {
-            let mut row = self.row.lock();
-            row.failures = 0;
-            self.failing.store(false, Ordering::Relaxed);
-        }
-    }
-
     /// Opens the breaker, unless somebody else did.
     #[cold]
     fn trip(&self, now: Duration) -> Option<BreakerState> {

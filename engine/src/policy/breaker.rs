@@ -13,8 +13,7 @@ use super::PolicyError;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BreakerPolicy {
-    /// Failures in a row that open it. Of those that were under way together, as on a connection
-    /// that breaks, one counts. Default 5; at least 1.
+    /// Failures in a row that open it. Default 5; at least 1.
     pub consecutive: u32,
     /// History of the failure rate. Default 30 s; 1 s to 5 min: what is usual is what came
     /// before it, within 10 minutes.
