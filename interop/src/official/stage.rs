@@ -201,14 +201,14 @@ impl Cell<'_> {
             return;
         }
         let endpoints = self.channel.measured().endpoints;
-        // Nothing is in flight, so the cheaper is the faster. Nothing known is no cost.
-        let expected = |replica: &Replica| {
+        // As the picker counts: what is run out to spare a reset is in flight for a while.
+        let cost = |replica: &Replica| {
             let port = format!(":{}", replica.relay.port);
-            let endpoint = endpoints.iter().find(|e| e.name.ends_with(&port));
-            endpoint.and_then(|e| e.latency).unwrap_or_default()
+            let endpoint = endpoints.iter().find(|e| e.name.ends_with(&port))?;
+            Some(endpoint.latency? * (endpoint.in_flight + 1))
         };
         let [a, b] = &self.stage.replicas;
-        let (preferred, other) = match expected(a) < expected(b) {
+        let (preferred, other) = match cost(a) < cost(b) {
             true => (a, b),
             false => (b, a),
         };
