@@ -4,7 +4,6 @@ It also prints what it sees of a call that has a name.
 """
 
 import gzip
-import threading
 import time
 
 import grpc_testing_pb2 as messages
@@ -150,14 +149,10 @@ class _Call:
         self.say, self.context = say, context
         metadata = dict(context.invocation_metadata())
         self.id = metadata.get("x-interop-call-id")
-        self.over = threading.Lock()
-        self.ended = False
         if self.id is not None:
             say("arrived", id=self.id, method=method)
-            # grpcio calls this at every end of a call; only before the handler's own is it a
-            # cancellation.
-            if not context.add_callback(lambda: self.end("cancelled")):
-                self.end("cancelled")
+            if not context.add_callback(self.over):
+                self.over()
         if ECHO_INITIAL in metadata:
             context.send_initial_metadata(((ECHO_INITIAL, metadata[ECHO_INITIAL]),))
         if ECHO_TRAILING in metadata:
@@ -167,12 +162,13 @@ class _Call:
         return self
 
     def __exit__(self, _kind, error, _trace):
-        self.end("finished" if self.context.is_active() else "cancelled")
+        if self.id is not None:
+            self.say("finished", id=self.id)
         if isinstance(error, Failure):
             self.context.abort(error.code, str(error))
 
-    def end(self, how):
-        with self.over:
-            ended, self.ended = self.ended, True
-        if self.id is not None and not ended:
-            self.say(how, id=self.id)
+    def over(self):
+        # grpcio calls this at every end of a call, and has no public word for which it was. To a
+        # handler that reads a stream a cancellation may look like the end of it.
+        if self.id is not None and self.context._state.client == "cancelled":
+            self.say("cancelled", id=self.id)
