@@ -43,14 +43,23 @@ function watchCompression() {
       const compressed = [];
       received.set(id, compressed);
       stream.once("close", () => received.delete(id));
-      let bytes = Buffer.alloc(0);
-      stream.on("data", (data) => {
-        bytes = Buffer.concat([bytes, data]);
-        while (bytes.length >= PREFIX_BYTES) {
-          const end = PREFIX_BYTES + bytes.readUInt32BE(1);
-          if (bytes.length < end) break;
-          compressed.push(bytes.readUInt8(0) === 1);
-          bytes = bytes.subarray(end);
+      let prefix = Buffer.alloc(0);
+      // Bytes of the current message that have not come yet.
+      let left = 0;
+      stream.on("data", (chunk) => {
+        let data = chunk;
+        while (data.length > 0) {
+          const body = Math.min(left, data.length);
+          left -= body;
+          data = data.subarray(body);
+          if (data.length === 0) break;
+          const missing = PREFIX_BYTES - prefix.length;
+          prefix = Buffer.concat([prefix, data.subarray(0, missing)]);
+          data = data.subarray(missing);
+          if (prefix.length < PREFIX_BYTES) break;
+          compressed.push(prefix.readUInt8(0) === 1);
+          left = prefix.readUInt32BE(1);
+          prefix = Buffer.alloc(0);
         }
       });
     });
