@@ -31,7 +31,7 @@ function main() {
   const insecure = grpc.ServerCredentials.createInsecure();
   server.bindAsync("127.0.0.1:0", insecure, (error, port) => {
     if (error) throw error;
-    say({ event: "ready", port, lacks: testService.LACKS });
+    say({ event: "ready", port });
   });
   // Until the driver is gone, however it went.
   process.stdin.on("end", () => process.exit(0)).resume();

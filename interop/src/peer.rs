@@ -1,6 +1,6 @@
 //! One server of a peer: a child process that says on its output what it sees.
 
-use std::{collections::BTreeMap, error::Error, process::Stdio, sync::Arc, time::Duration};
+use std::{error::Error, process::Stdio, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -23,8 +23,6 @@ pub struct Peer {
     pub name: &'static str,
     /// Where it listens, on 127.0.0.1.
     pub port: u16,
-    /// The cases that its implementation cannot serve, and why.
-    pub lacks: BTreeMap<String, String>,
     seen: Arc<Seen>,
     _input: ChildStdin,
     _child: Child,
@@ -71,15 +69,14 @@ impl Peer {
         let input = child.stdin.take().ok_or("no input")?;
         let output = child.stdout.take().ok_or("no output")?;
         let mut lines = BufReader::new(output).lines();
-        let ready = tokio::time::timeout(START, ready(&mut lines))
+        let port = tokio::time::timeout(START, port(&mut lines))
             .await
             .map_err(|_| format!("replica {name} did not start"))??;
         let seen = Arc::new(Seen::default());
         tokio::spawn(listen(lines, Arc::clone(&seen)));
         Ok(Self {
             name,
-            port: ready.port,
-            lacks: ready.lacks,
+            port,
             seen,
             _input: input,
             _child: child,
@@ -116,25 +113,13 @@ impl Peer {
     }
 }
 
-/// What a server says once it listens.
-struct Ready {
-    port: u16,
-    lacks: BTreeMap<String, String>,
-}
-
 /// Reads up to the line that says where the server listens.
-async fn ready(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<Ready, Box<dyn Error>> {
+async fn port(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<u16, Box<dyn Error>> {
     while let Some(line) = lines.next_line().await? {
         let value: Value = serde_json::from_str(&line).unwrap_or_default();
         if value["event"] == "ready" {
             let port = value["port"].as_u64().ok_or("no port")?;
-            let lacks = value["lacks"].as_object().into_iter().flatten();
-            return Ok(Ready {
-                port: port.try_into()?,
-                lacks: lacks
-                    .filter_map(|(case, why)| Some((case.clone(), why.as_str()?.to_owned())))
-                    .collect(),
-            });
+            return Ok(port.try_into()?);
         }
     }
     Err("the server ended before it was ready".into())

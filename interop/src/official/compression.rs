@@ -3,6 +3,7 @@
 //! A server checks by a message's own flag what it was sent; here [`Witness`] reads the flag.
 
 use std::{
+    error::Error,
     io::Write as _,
     pin::Pin,
     task::{Context, Poll},
@@ -16,7 +17,7 @@ use tonic::{Code, Status, body::Body, codec::CompressionEncoding::Gzip};
 use tower::Service;
 
 use super::{
-    LARGE, large_request,
+    LARGE, Lacking, large_request,
     stage::{Cell, log_of},
     status::failure,
     witness::Witness,
@@ -65,7 +66,7 @@ pub(super) async fn server_unary(cell: &Cell<'_>) -> Outcome {
                 response_compressed: if compressed { YES } else { NO },
                 ..large_request()
             };
-            let response = client.unary_call(request).await?;
+            let response = client.unary_call(request).await.map_err(lacking)?;
             whole(response.get_ref())?;
             let seen = cell.witness.last();
             ensure!(seen.compressed == [compressed], "{seen:?}");
@@ -107,15 +108,24 @@ pub(super) async fn server_streaming(cell: &Cell<'_>) -> Outcome {
         ..StreamingOutputCallRequest::default()
     };
     let mut client = cell.client().accept_compressed(Gzip);
-    let mut responses = client.streaming_output_call(request).await?.into_inner();
+    let responses = client.streaming_output_call(request).await;
+    let mut responses = responses.map_err(lacking)?.into_inner();
     let mut sizes = Vec::new();
-    while let Some(response) = responses.message().await? {
+    while let Some(response) = responses.message().await.map_err(lacking)? {
         sizes.push(response.payload.unwrap_or_default().body.len());
     }
     ensure!(sizes == [31_415, 92_653], "{sizes:?}");
     let seen = cell.witness.last();
     ensure!(seen.compressed == [true, false], "{seen:?}");
     Ok(())
+}
+
+/// A server whose gRPC compresses nothing says so.
+fn lacking(status: Status) -> Box<dyn Error> {
+    match status.code() {
+        Code::Unimplemented => Lacking(status.message().to_owned()).into(),
+        _ => status.into(),
+    }
 }
 
 fn whole(response: &SimpleResponse) -> Outcome {

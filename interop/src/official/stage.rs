@@ -64,11 +64,6 @@ impl Stage {
         Ok(Self { replicas: [a, b] })
     }
 
-    /// Why the peer cannot play a case, if it cannot.
-    pub(crate) fn lacks(&self, case: &str) -> Option<&str> {
-        self.replicas[0].peer.lacks.get(case).map(String::as_str)
-    }
-
     /// A cell whose channel is connected to both.
     pub(crate) async fn cell(&self, mode: Mode) -> Result<Cell<'_>, Box<dyn Error>> {
         self.cell_of(mode, |builder| builder).await

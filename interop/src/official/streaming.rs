@@ -52,13 +52,13 @@ pub(super) async fn ping_pong(cell: &Cell<'_>) -> Outcome {
         .full_duplex_call(ReceiverStream::new(receiver))
         .await?
         .into_inner();
-    for round in 0..RESPONSES.len() {
+    for (round, wanted) in RESPONSES.into_iter().enumerate() {
         if round > 0 {
             requests.send(ping(round)).await?;
         }
         let response = responses.message().await?.ok_or("the stream ended early")?;
-        let size = response.payload.unwrap_or_default().body.len();
-        ensure!(size == RESPONSES[round] as usize, "{round}: {size}");
+        let size = response.payload.unwrap_or_default().body.len() as i32;
+        ensure!(size == wanted, "{round}: {size}");
     }
     drop(requests);
     ensure!(responses.message().await?.is_none(), "a fifth response");
