@@ -74,7 +74,8 @@ func main() {
 	get := found.(protoreflect.ServiceDescriptor).Methods().ByName("Get")
 	p := &probe{os.Args[1], get.Input(), get.Output()}
 
-	server := grpc.NewServer()
+	server := grpc.NewServer(testServiceOptions()...)
+	registerTestService(server)
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: service,
 		HandlerType: (*any)(nil),

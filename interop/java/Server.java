@@ -70,6 +70,9 @@ final class Server {
         Server server = new Server(arguments[0], probe);
         io.grpc.Server running = NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", 0))
                 .addService(server.service())
+                .addService(TestService.service())
+                .addStreamTracerFactory(TestService.tracer())
+                .maxInboundMessageSize(TestService.MAX_MESSAGE_BYTES)
                 .build()
                 .start();
         server.warmUp(running.getPort());
@@ -143,7 +146,7 @@ final class Server {
     }
 
     /** Prints one event: a line that is out when this returns. */
-    private static void say(JsonObject event) {
+    static void say(JsonObject event) {
         // One write of the whole line, which print streams do under a lock; flushed by its end.
         System.out.println(event);
     }

@@ -7,6 +7,7 @@
 const fs = require("node:fs");
 const grpc = require("@grpc/grpc-js");
 const loader = require("@grpc/proto-loader");
+const testService = require("./testservice.js");
 
 // Node ends a longer timer after 1 ms instead.
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
@@ -19,7 +20,9 @@ function main() {
   const options = { keepCase: true, defaults: true };
   const known = loader.loadFileDescriptorSetFromBuffer(set, options);
 
-  const server = new grpc.Server();
+  testService.watchCompression();
+  const server = new grpc.Server(testService.OPTIONS);
+  testService.addTo(server, say);
   server.addService(known["hedge.testing.v1.Probe"], {
     Get: unary("Get"),
     Put: unary("Put"),

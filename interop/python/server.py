@@ -9,6 +9,7 @@ import sys
 import threading
 
 import grpc
+import testservice
 import tracing
 from hedge.testing.v1 import probe_pb2, probe_pb2_grpc
 
@@ -85,7 +86,9 @@ def main():
     server = grpc.server(
         concurrent.futures.ThreadPoolExecutor(max_workers=THREADS),
         interceptors=tracing.interceptors(),
+        options=testservice.OPTIONS,
     )
+    testservice.add_to_server(server, say)
     probe_pb2_grpc.add_ProbeServicer_to_server(Probe(sys.argv[1]), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

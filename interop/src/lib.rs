@@ -3,6 +3,7 @@
 pub mod http;
 mod load;
 mod mode;
+pub mod official;
 pub mod peer;
 mod report;
 
@@ -14,6 +15,12 @@ pub use report::{Outcome, Report};
 #[allow(missing_docs)]
 pub mod probe {
     tonic::include_proto!("hedge.testing.v1");
+}
+
+/// The generated code of `interop/proto/grpc_testing.proto`.
+#[allow(missing_docs)]
+pub mod grpc_testing {
+    tonic::include_proto!("grpc.testing");
 }
 
 /// Returns an error that names the condition, unless it holds.

@@ -3,7 +3,7 @@
 use std::{
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -96,6 +96,10 @@ struct Rewound {
     reader: u32,
     /// All of it was taken.
     ended: bool,
+    /// The call is over: its stream is reset in place of more of this.
+    cancelled: bool,
+    /// Who waits for more of it.
+    waiting: Option<Waker>,
 }
 
 /// What an abandoned attempt still has to do with its request.
@@ -116,6 +120,8 @@ impl Rewind {
             keep,
             reader: 0,
             ended: false,
+            cancelled: false,
+            waiting: None,
         })))
     }
 
@@ -138,6 +144,22 @@ impl Rewind {
         match rewound.ended || rewound.keep > 0 {
             true => Upload::Whole(rewound.taken.as_ref().map_or(0, Bytes::len)),
             false => Upload::Streaming,
+        }
+    }
+
+    /// Resets the stream that this goes out on, and lets go of the caller's. The HTTP/2 stack
+    /// reads a request on until it ends, though nobody reads the response any more, and to the
+    /// server a stream that goes on is no cancellation.
+    pub(crate) fn cancel(&self) {
+        let (_rest, waiting) = {
+            let mut rewound = self.0.lock();
+            rewound.cancelled = true;
+            let rest = std::mem::take(&mut rewound.rest);
+            // The caller's own code runs in its drop: not under the lock.
+            (rest, rewound.waiting.take())
+        };
+        if let Some(waiting) = waiting {
+            waiting.wake();
         }
     }
 
@@ -169,7 +191,13 @@ impl http_body::Body for RewindBody {
         if rewound.reader != self.reader {
             return Poll::Ready(None);
         }
+        if rewound.cancelled {
+            // The reason is what the stack puts into its RST_STREAM.
+            let reason = h2::Error::from(h2::Reason::CANCEL);
+            return Poll::Ready(Some(Err(Status::from_error(Box::new(reason)))));
+        }
         let polled = Pin::new(&mut rewound.rest).poll_frame(cx);
+        rewound.waiting = polled.is_pending().then(|| cx.waker().clone());
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             rewound.taken = match (rewound.taken.take(), frame.data_ref()) {
                 (Some(taken), Some(data)) if taken.len() + data.len() <= rewound.keep => {
@@ -183,6 +211,11 @@ impl http_body::Body for RewindBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.again.is_none() && self.shared.lock().rest.is_end_stream()
+        if self.again.is_some() {
+            return false;
+        }
+        let rewound = self.shared.lock();
+        // An end here would be the request's own, and the server would take it for whole.
+        !rewound.cancelled && rewound.rest.is_end_stream()
     }
 }

@@ -106,6 +106,15 @@ impl Open {
         }
     }
 
+    /// Ends a stream of the caller's requests that goes on.
+    fn cancel_upload(&self) {
+        if let Some(upload) = &self.upload
+            && upload.upload() == Upload::Streaming
+        {
+            upload.cancel();
+        }
+    }
+
     fn time_left(&self) -> Option<Duration> {
         self.deadline
             .as_ref()
@@ -129,6 +138,7 @@ impl http_body::Body for Tail {
             && open.poll_deadline(cx).is_ready()
         {
             open.held.ticket.cut();
+            open.cancel_upload();
             self.end(Code::DeadlineExceeded, false);
             self.rest = Body::empty();
             let status = Status::deadline_exceeded(super::DEADLINE_MESSAGE);
@@ -181,6 +191,7 @@ impl Drop for Tail {
         let Some(open) = self.open.take() else { return };
         let time_left = open.time_left();
         let rest = Rest::Body(std::mem::take(&mut self.rest));
+        open.cancel_upload();
         let upload = open
             .upload
             .map_or(Upload::Whole(0), |rewind| rewind.upload());

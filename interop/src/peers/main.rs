@@ -9,7 +9,7 @@ mod cases;
 use std::{error::Error, process::ExitCode, time::Duration};
 
 use cases::{CASES, Replicas};
-use interop::{Report, probe};
+use interop::{Report, official, probe};
 
 /// A case that hangs has failed; all of them together take seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,8 +26,14 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         .copied()
         .filter(|case| wanted == "all" || wanted == *case)
         .collect();
-    if chosen.is_empty() {
-        return Err(format!("no case {wanted}; there are: {}", CASES.join(", ")).into());
+    let official: Vec<&str> = official::CASES
+        .iter()
+        .copied()
+        .filter(|case| wanted == "all" || wanted == *case)
+        .collect();
+    if chosen.is_empty() && official.is_empty() {
+        let known = [official::CASES, CASES].concat().join(", ");
+        return Err(format!("no case {wanted}; there are: {known}").into());
     }
 
     // For peers that read a descriptor set instead of generating code.
@@ -35,6 +41,11 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     std::fs::write(&descriptors, probe::FILE_DESCRIPTOR_SET)?;
 
     let mut report = Report::new(&peer);
+    let environment = [(
+        "INTEROP_DESCRIPTORS",
+        descriptors.to_str().ok_or("not a path of text")?,
+    )];
+    official::run(&official, &command, &environment, &mut report).await;
     for case in &chosen {
         // Servers of its own for each case, so that none sees what another left behind.
         let outcome = match Replicas::start(&command, &descriptors).await {
