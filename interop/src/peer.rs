@@ -5,9 +5,10 @@ use std::{error::Error, process::Stdio, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::{
-    io::{AsyncBufReadExt, BufReader, Lines},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
     sync::Notify,
+    task::JoinHandle,
 };
 
 /// A virtual machine that starts cold on a busy machine needs seconds.
@@ -24,8 +25,9 @@ pub struct Peer {
     /// Where it listens, on 127.0.0.1.
     pub port: u16,
     seen: Arc<Seen>,
-    _input: ChildStdin,
-    _child: Child,
+    input: ChildStdin,
+    child: Child,
+    listener: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -37,9 +39,9 @@ struct Seen {
 /// What a server saw of one call.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// `arrived`, `finished` or `cancelled`.
+    /// `arrived`, `finished` or `cancelled` of a call; `drained` of the server.
     pub kind: String,
-    /// The request's id.
+    /// The request's id. Empty for what is no call's.
     pub id: String,
     /// `grpc-previous-rpc-attempts`; `None` without the header. Of an arrival, as all below.
     pub previous_attempts: Option<u64>,
@@ -57,10 +59,24 @@ impl Peer {
         command: &[String],
         environment: &[(&str, &str)],
     ) -> Result<Self, Box<dyn Error>> {
+        Self::start_at(name, command, environment, None).await
+    }
+
+    /// As [`start`](Self::start), on a port of the caller's choice, if it has one.
+    ///
+    /// # Errors
+    /// It did not say in time where it listens.
+    pub async fn start_at(
+        name: &'static str,
+        command: &[String],
+        environment: &[(&str, &str)],
+        port: Option<u16>,
+    ) -> Result<Self, Box<dyn Error>> {
         let (program, arguments) = command.split_first().ok_or("no command")?;
         let mut child = Command::new(program)
             .args(arguments)
             .arg(name)
+            .args(port.map(|port| port.to_string()))
             .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -69,18 +85,46 @@ impl Peer {
         let input = child.stdin.take().ok_or("no input")?;
         let output = child.stdout.take().ok_or("no output")?;
         let mut lines = BufReader::new(output).lines();
-        let port = tokio::time::timeout(START, port(&mut lines))
+        let port = tokio::time::timeout(START, port_of(&mut lines))
             .await
             .map_err(|_| format!("replica {name} did not start"))??;
         let seen = Arc::new(Seen::default());
-        tokio::spawn(listen(lines, Arc::clone(&seen)));
+        let listener = tokio::spawn(listen(lines, Arc::clone(&seen)));
         Ok(Self {
             name,
             port,
             seen,
-            _input: input,
-            _child: child,
+            input,
+            child,
+            listener: Some(listener),
         })
+    }
+
+    /// Gives it a line on its standard input.
+    ///
+    /// # Errors
+    /// It does not read any more.
+    pub async fn tell(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
+        self.input.write_all(format!("{line}\n").as_bytes()).await?;
+        Ok(self.input.flush().await?)
+    }
+
+    /// Kills it (SIGKILL), and waits until it is gone and all that it has said is known.
+    ///
+    /// # Errors
+    /// The system does not let it be killed.
+    pub async fn kill(&mut self) -> Result<(), Box<dyn Error>> {
+        self.child.kill().await?;
+        if let Some(listener) = self.listener.take() {
+            listener.await?;
+        }
+        Ok(())
+    }
+
+    /// All that it has seen of one kind so far.
+    pub fn events_of(&self, kind: &str) -> Vec<Event> {
+        let events = self.seen.events.lock();
+        events.iter().filter(|e| e.kind == kind).cloned().collect()
     }
 
     /// What it saw of the call `id` so far.
@@ -95,26 +139,47 @@ impl Peer {
     /// # Errors
     /// It did not in time.
     pub async fn event(&self, kind: &str, id: &str) -> Result<Event, Box<dyn Error>> {
+        let seen = self
+            .wait(|event| event.kind == kind && event.id == id)
+            .await;
+        seen.ok_or_else(|| format!("replica {} saw no {kind} of {id}", self.name).into())
+    }
+
+    /// Waits until it has seen `kind` of any call.
+    ///
+    /// # Errors
+    /// It did not in time.
+    pub async fn any(&self, kind: &str) -> Result<Event, Box<dyn Error>> {
+        let seen = self.wait(|event| event.kind == kind).await;
+        seen.ok_or_else(|| format!("replica {} saw no {kind}", self.name).into())
+    }
+
+    async fn wait(&self, is: impl Fn(&Event) -> bool) -> Option<Event> {
         let wait = async {
             loop {
                 let changed = self.seen.changed.notified();
                 tokio::pin!(changed);
                 // Before the look, or an event between the look and the wait would be missed.
                 changed.as_mut().enable();
-                if let Some(event) = self.events(kind, id).pop() {
+                let found = self
+                    .seen
+                    .events
+                    .lock()
+                    .iter()
+                    .find(|event| is(event))
+                    .cloned();
+                if let Some(event) = found {
                     return event;
                 }
                 changed.await;
             }
         };
-        tokio::time::timeout(EVENT, wait)
-            .await
-            .map_err(|_| format!("replica {} saw no {kind} of {id}", self.name).into())
+        tokio::time::timeout(EVENT, wait).await.ok()
     }
 }
 
 /// Reads up to the line that says where the server listens.
-async fn port(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<u16, Box<dyn Error>> {
+async fn port_of(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<u16, Box<dyn Error>> {
     while let Some(line) = lines.next_line().await? {
         let value: Value = serde_json::from_str(&line).unwrap_or_default();
         if value["event"] == "ready" {
