@@ -17,6 +17,9 @@ const START: Duration = Duration::from_secs(60);
 /// How long an event may take; only a failing case waits for it.
 const EVENT: Duration = Duration::from_secs(20);
 
+/// What a server is said to have done when its output ends.
+const ENDED: &str = "ended";
+
 /// One server. It stops when it is dropped: its standard input closes, and it is killed.
 #[derive(Debug)]
 pub struct Peer {
@@ -47,6 +50,8 @@ pub struct Event {
     pub previous_attempts: Option<u64>,
     /// What was left of the deadline.
     pub timeout: Option<Duration>,
+    /// Of `ready`.
+    port: Option<u16>,
 }
 
 impl Peer {
@@ -84,15 +89,15 @@ impl Peer {
             .spawn()?;
         let input = child.stdin.take().ok_or("no input")?;
         let output = child.stdout.take().ok_or("no output")?;
-        let mut lines = BufReader::new(output).lines();
-        let port = tokio::time::timeout(START, port_of(&mut lines))
-            .await
-            .map_err(|_| format!("replica {name} did not start"))??;
+        let lines = BufReader::new(output).lines();
         let seen = Arc::new(Seen::default());
+        // It may serve before it says so.
         let listener = tokio::spawn(listen(lines, Arc::clone(&seen)));
+        let ready = seen.wait(START, |event| event.kind == "ready" || event.kind == ENDED);
+        let ready = ready.await.and_then(|event| event.port);
         Ok(Self {
             name,
-            port,
+            port: ready.ok_or_else(|| format!("replica {name} did not start"))?,
             seen,
             input,
             child,
@@ -139,55 +144,45 @@ impl Peer {
     /// # Errors
     /// It did not in time.
     pub async fn event(&self, kind: &str, id: &str) -> Result<Event, Box<dyn Error>> {
-        let seen = self
-            .wait(|event| event.kind == kind && event.id == id)
-            .await;
+        let is = |event: &Event| event.kind == kind && event.id == id;
+        let seen = self.seen.wait(EVENT, is).await;
         seen.ok_or_else(|| format!("replica {} saw no {kind} of {id}", self.name).into())
     }
 
-    /// Waits until it has seen `kind` of any call.
+    /// Waits until it has seen `kind` of any call whose id begins so.
     ///
     /// # Errors
     /// It did not in time.
-    pub async fn any(&self, kind: &str) -> Result<Event, Box<dyn Error>> {
-        let seen = self.wait(|event| event.kind == kind).await;
+    pub async fn any(&self, kind: &str, ids: &str) -> Result<Event, Box<dyn Error>> {
+        let is = |event: &Event| event.kind == kind && event.id.starts_with(ids);
+        let seen = self.seen.wait(EVENT, is).await;
         seen.ok_or_else(|| format!("replica {} saw no {kind}", self.name).into())
     }
+}
 
-    async fn wait(&self, is: impl Fn(&Event) -> bool) -> Option<Event> {
+impl Seen {
+    fn add(&self, event: Event) {
+        self.events.lock().push(event);
+        self.changed.notify_waiters();
+    }
+
+    /// The first such event, now or within that time.
+    async fn wait(&self, patience: Duration, is: impl Fn(&Event) -> bool) -> Option<Event> {
         let wait = async {
             loop {
-                let changed = self.seen.changed.notified();
+                let changed = self.changed.notified();
                 tokio::pin!(changed);
                 // Before the look, or an event between the look and the wait would be missed.
                 changed.as_mut().enable();
-                let found = self
-                    .seen
-                    .events
-                    .lock()
-                    .iter()
-                    .find(|event| is(event))
-                    .cloned();
+                let found = self.events.lock().iter().find(|event| is(event)).cloned();
                 if let Some(event) = found {
                     return event;
                 }
                 changed.await;
             }
         };
-        tokio::time::timeout(EVENT, wait).await.ok()
+        tokio::time::timeout(patience, wait).await.ok()
     }
-}
-
-/// Reads up to the line that says where the server listens.
-async fn port_of(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<u16, Box<dyn Error>> {
-    while let Some(line) = lines.next_line().await? {
-        let value: Value = serde_json::from_str(&line).unwrap_or_default();
-        if value["event"] == "ready" {
-            let port = value["port"].as_u64().ok_or("no port")?;
-            return Ok(port.try_into()?);
-        }
-    }
-    Err("the server ended before it was ready".into())
 }
 
 async fn listen(mut lines: Lines<BufReader<ChildStdout>>, seen: Arc<Seen>) {
@@ -201,12 +196,19 @@ async fn listen(mut lines: Lines<BufReader<ChildStdout>>, seen: Arc<Seen>) {
             }
         };
         let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
-        seen.events.lock().push(Event {
+        seen.add(Event {
             kind: text("event"),
             id: text("id"),
             previous_attempts: value["previous_attempts"].as_u64(),
             timeout: value["timeout_ms"].as_u64().map(Duration::from_millis),
+            port: value["port"].as_u64().and_then(|port| port.try_into().ok()),
         });
-        seen.changed.notify_waiters();
     }
+    seen.add(Event {
+        kind: ENDED.to_owned(),
+        id: String::new(),
+        previous_attempts: None,
+        timeout: None,
+        port: None,
+    });
 }

@@ -11,7 +11,7 @@ use tonic_hedge::{AttemptOutcome, CallLog, ResponseExt as _};
 
 use super::{
     Failed,
-    replicas::{Client, NEVER_MS, Replicas, failure, log_of, request, request_in},
+    replicas::{Client, NEVER_MS, ROUNDS, Replicas, either, failure, log_of, request, request_in},
 };
 
 /// How long the winner of a race holds its answer: by then the loser, too, has told that it was
@@ -20,9 +20,6 @@ const WINNER_MS: u32 = 150;
 
 /// The deadline of a raced call.
 const TIMEOUT: Duration = Duration::from_secs(50);
-
-/// More calls than the picker needs to have chosen each endpoint.
-const ROUNDS: usize = 200;
 
 /// A call that was made, and which server it was first sent to.
 struct Raced {
@@ -55,15 +52,16 @@ pub(super) async fn hedge_wins(mode: Mode, replicas: &Replicas) -> Outcome {
 pub(super) async fn slow_replica(mode: Mode, replicas: &Replicas) -> Outcome {
     let mut client = replicas.client(mode).await?;
     let (mut calls, mut won) = (0, 0);
-    // The picker soon learns which is the slow one, and asks it seldom.
+    // The picker would learn at once which is the slow one, and ask it no more.
     while calls < 10 || (won == 0 && calls < ROUNDS) {
+        let (slow, fast) = replicas.by_name(either())?;
         let message = ProbeRequest {
-            slow_replica: "b".to_owned(),
+            slow_replica: slow.name.to_owned(),
             slow_ms: NEVER_MS,
             ..request()
         };
         let response = client.probe.get(message).await?;
-        ensure!(response.get_ref().replica == "a", "{response:?}");
+        ensure!(response.get_ref().replica == fast.name, "{response:?}");
         calls += 1;
         won += usize::from(response.hedge_won());
     }
@@ -142,8 +140,7 @@ pub(super) async fn non_idempotent_once(mode: Mode, replicas: &Replicas) -> Outc
 
 /// A call whose original went to a server that never answers it.
 async fn race(replicas: &Replicas, client: &mut Client) -> Result<Raced, Failed> {
-    // The picker chooses. It learns from each round, so that the slow one is drawn by lot: any
-    // pattern could be its own.
+    // The picker chooses which of them gets the original.
     for _ in 0..ROUNDS {
         let (held, winner) = replicas.by_name(either())?;
         let message = ProbeRequest {
@@ -163,8 +160,4 @@ async fn race(replicas: &Replicas, client: &mut Client) -> Result<Raced, Failed>
         }
     }
     Err(format!("no hedge won in {ROUNDS} calls").into())
-}
-
-fn either() -> &'static str {
-    if fastrand::bool() { "a" } else { "b" }
 }

@@ -12,12 +12,17 @@ use interop::{
     probe::{self, ProbeReply, ProbeRequest, probe_client::ProbeClient},
 };
 use tonic::{Response, Status};
-use tonic_hedge::{BudgetPolicy, CallLog, EndpointState, HedgedChannel, ResponseExt};
+use tonic_hedge::{
+    BudgetPolicy, Builder, CallLog, EndpointMeasured, EndpointState, HedgedChannel, ResponseExt,
+};
 
 use super::Failed;
 
 /// Longer than any case: a server that holds its answer for so long never gives it.
 pub(super) const NEVER_MS: u32 = 600_000;
+
+/// More calls than the picker needs to have chosen each endpoint.
+pub(super) const ROUNDS: usize = 200;
 
 /// Calls until a live quantile is trusted, and some.
 const WARM_UP: u32 = 30;
@@ -60,6 +65,15 @@ impl Replicas {
 
     /// A client whose channel is connected to both, and hedges as the mode says.
     pub(super) async fn client(&self, mode: Mode) -> Result<Client, Failed> {
+        self.client_with(mode, |builder| builder).await
+    }
+
+    /// The same, but for what the case changes.
+    pub(super) async fn client_with(
+        &self,
+        mode: Mode,
+        change: impl FnOnce(Builder) -> Builder,
+    ) -> Result<Client, Failed> {
         let uris = [&self.a, &self.b].map(|peer| format!("http://127.0.0.1:{}", peer.port));
         let mut builder = HedgedChannel::builder()
             .endpoints(uris)
@@ -69,12 +83,15 @@ impl Replicas {
         if let Some(hedge) = mode.hedge() {
             builder = builder.hedge(hedge);
         }
-        let channel = builder.build()?;
+        let channel = change(builder).build()?;
         let mut probe = ProbeClient::new(channel.clone());
         loop {
             probe.put(request()).await?;
             let endpoints = channel.measured().endpoints;
-            if endpoints.iter().all(|e| e.state == EndpointState::Ready) {
+            // One that has never answered is taken for slow while it is asked.
+            let known =
+                |e: &EndpointMeasured| e.state == EndpointState::Ready && e.latency.is_some();
+            if endpoints.iter().all(known) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -156,6 +173,12 @@ pub(super) fn request_in(mode: Mode) -> ProbeRequest {
         request.slow_ms = u32::try_from(Mode::SLOWNESS.as_millis()).unwrap_or(u32::MAX);
     }
     request
+}
+
+/// The name of one of the servers, by lot: the picker learns from each call, and any pattern could
+/// be its own.
+pub(super) fn either() -> &'static str {
+    if fastrand::bool() { "a" } else { "b" }
 }
 
 pub(super) fn log_of<T: ResponseExt>(result: &T) -> Result<&CallLog, Failed> {

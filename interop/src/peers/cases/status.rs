@@ -6,7 +6,9 @@ use interop::{Mode, Outcome, ensure, probe::ProbeRequest};
 use tonic::{Code, Status};
 use tonic_hedge::{AttemptKind, AttemptOutcome, CallLog};
 
-use super::replicas::{Client, NEVER_MS, Replicas, failure, log_of, request, request_in};
+use super::replicas::{
+    Client, NEVER_MS, ROUNDS, Replicas, either, failure, log_of, request, request_in,
+};
 
 /// A pushback that is no delay: letters, nothing, and more than 2^31 milliseconds.
 const UNREADABLE: [&str; 3] = ["abc", "", "99999999999"];
@@ -26,12 +28,13 @@ pub(super) async fn status_details(mode: Mode, replicas: &Replicas) -> Outcome {
     }
 
     // Either answers at once with details of its own, and the other never.
-    for (winner, held) in [("a", "b"), ("b", "a")].repeat(100) {
+    for _ in 0..ROUNDS {
+        let (winner, held) = replicas.by_name(either())?;
         let message = ProbeRequest {
             status: Code::FailedPrecondition as u32,
-            payload: winner.as_bytes().to_owned(),
-            only_replica: winner.to_owned(),
-            slow_replica: held.to_owned(),
+            payload: winner.name.as_bytes().to_owned(),
+            only_replica: winner.name.to_owned(),
+            slow_replica: held.name.to_owned(),
             slow_ms: NEVER_MS,
             ..request()
         };
