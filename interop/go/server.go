@@ -9,6 +9,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"log"
@@ -20,6 +22,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -75,7 +78,7 @@ func main() {
 	get := found.(protoreflect.ServiceDescriptor).Methods().ByName("Get")
 	p := &probe{os.Args[1], get.Input(), get.Output()}
 
-	server := grpc.NewServer()
+	server := grpc.NewServer(transport()...)
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: service,
 		HandlerType: (*any)(nil),
@@ -106,6 +109,30 @@ func main() {
 			}()
 		}
 	}
+}
+
+// transport is TLS where the environment names a certificate; with an authority for clients, each
+// has to have a certificate, too.
+func transport() []grpc.ServerOption {
+	file := os.Getenv("INTEROP_TLS_CERTIFICATE")
+	if file == "" {
+		return nil
+	}
+	certificate, err := tls.LoadX509KeyPair(file, os.Getenv("INTEROP_TLS_KEY"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}}
+	if file := os.Getenv("INTEROP_TLS_CLIENTS"); file != "" {
+		authority, err := os.ReadFile(file)
+		if err != nil {
+			log.Fatal(err)
+		}
+		config.ClientCAs = x509.NewCertPool()
+		config.ClientCAs.AppendCertsFromPEM(authority)
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return []grpc.ServerOption{grpc.Creds(credentials.NewTLS(config))}
 }
 
 func (p *probe) unary(name string) grpc.MethodDesc {

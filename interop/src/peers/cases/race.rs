@@ -7,7 +7,7 @@ use interop::{
     probe::{ProbeReply, ProbeRequest},
 };
 use tonic::{Code, Request, Response};
-use tonic_hedge::{AttemptOutcome, CallLog, ResponseExt as _};
+use tonic_hedge::{AttemptLog, AttemptOutcome, CallLog, ResponseExt as _};
 
 use super::{
     Failed,
@@ -103,7 +103,13 @@ pub(super) async fn attempt_headers(mode: Mode, replicas: &Replicas) -> Outcome 
         let response = client.probe.get(message).await?;
         let reply = response.get_ref();
         let log = log_of(&response)?;
-        if log.attempts().len() == 1 {
+        let won = |attempt: &&AttemptLog| matches!(attempt.outcome(), AttemptOutcome::Won(_));
+        if log
+            .attempts()
+            .iter()
+            .find(won)
+            .is_none_or(|a| a.number() == 0)
+        {
             continue;
         }
         ensure!(reply.previous_attempts == 1, "{reply:?}, {log}");
