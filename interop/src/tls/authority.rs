@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tonic::transport::{Certificate, Identity};
 
 /// An authority of its own: nobody else trusts it.
@@ -21,6 +21,11 @@ impl Authority {
     pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
         let key = KeyPair::generate()?;
         let mut parameters = CertificateParams::new(Vec::new())?;
+        // Of two with one name the other's signature would be wrong, and not its issuer unknown.
+        parameters.distinguished_name.push(
+            DnType::CommonName,
+            format!("authority {:x}", fastrand::u64(..)),
+        );
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let pem = parameters.self_signed(&key)?.pem();
         Ok(Self {
