@@ -20,6 +20,9 @@ use super::{
 /// How long a server works at a call that it is to finish while it drains.
 const FINISHES_MS: u32 = 1_000;
 
+/// Between two calls that are to be held: a server in Python has a thread for each of them.
+const BETWEEN: Duration = Duration::from_millis(40);
+
 /// Calls before and after an event: every caller has made some.
 const SOME: usize = 20;
 
@@ -68,7 +71,9 @@ pub(super) async fn goaway(mode: Mode, replicas: &mut Replicas) -> Outcome {
 pub(super) async fn killed_connection(mode: Mode, replicas: &mut Replicas) -> Outcome {
     let client = replicas.client(mode).await?;
     let (get, repeatable) = at_a(replicas, &client, true, NEVER_MS).await?;
-    let (put, other) = at_a(replicas, &client, false, NEVER_MS).await?;
+    // Of a channel that has nothing under way at `a`, or it would take `b` by preference.
+    let idle = replicas.client(mode).await?;
+    let (put, other) = at_a(replicas, &idle, false, NEVER_MS).await?;
     if mode != Mode::Off {
         // Its hedge is on its way.
         replicas.b.event("arrived", &get).await?;
@@ -165,6 +170,7 @@ async fn at_a(
             return Ok((id, call));
         }
         elsewhere.push(call);
+        tokio::time::sleep(BETWEEN).await;
     }
     Err("the picker never chose a".into())
 }

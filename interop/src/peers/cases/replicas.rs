@@ -74,6 +74,10 @@ impl Replicas {
         mode: Mode,
         change: impl FnOnce(Builder) -> Builder,
     ) -> Result<Client, Failed> {
+        // A server's first call may take long, and the picker would remember it.
+        for peer in [&self.a, &self.b] {
+            catch_up(peer).await?;
+        }
         let uris = [&self.a, &self.b].map(|peer| format!("http://127.0.0.1:{}", peer.port));
         let mut builder = HedgedChannel::builder()
             .endpoints(uris)
