@@ -13,7 +13,7 @@ use tonic::{
     metadata::{MetadataMap, MetadataValue},
     transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig},
 };
-use tonic_hedge::{BudgetPolicy, EndpointSpec, Hedge, HedgedChannel, ResponseExt, Retry};
+use tonic_hedge::{BudgetPolicy, CallLog, EndpointSpec, Hedge, HedgedChannel, ResponseExt, Retry};
 
 /// An original that waits until its hedge has arrived too; then both answer.
 async fn raced(count: u8) -> Fleet {
@@ -225,6 +225,45 @@ async fn md4_wrong_certificate_is_not_connected() {
     assert_eq!(status.code(), tonic::Code::Unavailable);
     assert!(status.message().contains(&a.addr.to_string()), "{status:?}");
     assert_eq!(a.seen.calls(), 0);
+}
+
+/// MD4: a server that wants a client's certificate says so only after TLS 1.3 has let the client
+/// in. It is not taken for connected until then, so that no call is lost to it.
+#[tokio::test]
+async fn md4_without_a_wanted_client_certificate_is_not_connected() {
+    let ca = Authority::new();
+    let tls = ServerTlsConfig::new()
+        .identity(ca.issue("replica-a.test"))
+        .client_ca_root(Certificate::from_pem(ca.pem()));
+    let server = Server::builder().tls_config(tls).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let a = Replica::serve("a", listener, server, |arrival| async move { arrival.ok() });
+    let trust = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(ca.pem()))
+        .domain_name("replica-a.test");
+    let channel = |trust| {
+        let secure = Endpoint::new(format!("https://{}", a.addr)).unwrap();
+        HedgedChannel::builder()
+            .endpoints([secure.tls_config(trust).unwrap()])
+            .descriptors(probe::FILE_DESCRIPTOR_SET)
+            .build()
+            .unwrap()
+    };
+    let anonymous = channel(trust.clone());
+    for _ in 0..3 {
+        let mut client = ProbeClient::new(anonymous.clone());
+        let status = client.put(request("1")).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        assert!(
+            status.message().contains("client certificate"),
+            "{status:?}"
+        );
+        let log = CallLog::of_status(&status).unwrap();
+        assert_eq!(log.attempts().len(), 0, "{log}");
+    }
+    let known = channel(trust.identity(ca.issue("client.test")));
+    ProbeClient::new(known).put(request("2")).await.unwrap();
+    assert_eq!(a.seen.calls(), 1);
 }
 
 /// A certificate authority of the test's own.

@@ -1,15 +1,18 @@
 // A scripted probe server on grpc-go: does what each request says and prints what it sees.
 //
-// Usage: server REPLICA. Ends when its standard input does. Messages are dynamic, by the
-// descriptor set that $INTEROP_DESCRIPTORS names: no code is generated for it.
+// Usage: server REPLICA [PORT]. A line `drain` on its standard input stops it gracefully; it ends
+// when its standard input does. Messages are dynamic, by the descriptor set that
+// $INTEROP_DESCRIPTORS names: no code is generated for it.
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log"
 	"net"
 	"os"
@@ -19,6 +22,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -74,7 +78,7 @@ func main() {
 	get := found.(protoreflect.ServiceDescriptor).Methods().ByName("Get")
 	p := &probe{os.Args[1], get.Input(), get.Output()}
 
-	server := grpc.NewServer(testServiceOptions()...)
+	server := grpc.NewServer(append(testServiceOptions(), transport()...)...)
 	registerTestService(server)
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: service,
@@ -83,7 +87,11 @@ func main() {
 		Streams:     []grpc.StreamDesc{p.streaming("Watch")},
 	}, p)
 
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port := "0"
+	if len(os.Args) > 2 {
+		port = os.Args[2]
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:"+port)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -94,7 +102,38 @@ func main() {
 	}()
 	say(event{Event: "ready", Port: listener.Addr().(*net.TCPAddr).Port})
 	// Until the driver is gone, however it went.
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if lines.Text() == "drain" {
+			go func() {
+				server.GracefulStop()
+				say(event{Event: "drained"})
+			}()
+		}
+	}
+}
+
+// transport is TLS where the environment names a certificate; with an authority for clients, each
+// has to have a certificate, too.
+func transport() []grpc.ServerOption {
+	file := os.Getenv("INTEROP_TLS_CERTIFICATE")
+	if file == "" {
+		return nil
+	}
+	certificate, err := tls.LoadX509KeyPair(file, os.Getenv("INTEROP_TLS_KEY"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}}
+	if file := os.Getenv("INTEROP_TLS_CLIENTS"); file != "" {
+		authority, err := os.ReadFile(file)
+		if err != nil {
+			log.Fatal(err)
+		}
+		config.ClientCAs = x509.NewCertPool()
+		config.ClientCAs.AppendCertsFromPEM(authority)
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return []grpc.ServerOption{grpc.Creds(credentials.NewTLS(config))}
 }
 
 func (p *probe) unary(name string) grpc.MethodDesc {
@@ -152,10 +191,17 @@ func (p *probe) react(ctx context.Context, method string, request *dynamicpb.Mes
 
 	only := get(request, "only_replica").String()
 	scripted := only == "" || only == p.replica
+	held := time.Duration(0)
 	if scripted {
+		held += time.Duration(get(request, "delay_ms").Uint()) * time.Millisecond
+	}
+	if get(request, "slow_replica").String() == p.replica {
+		held += time.Duration(get(request, "slow_ms").Uint()) * time.Millisecond
+	}
+	if held > 0 {
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(get(request, "delay_ms").Uint()) * time.Millisecond):
+		case <-time.After(held):
 		}
 	}
 	if ctx.Err() != nil {
@@ -168,6 +214,9 @@ func (p *probe) react(ctx context.Context, method string, request *dynamicpb.Mes
 		trailer := metadata.MD{}
 		if pushback := p.request.Fields().ByName("pushback_ms"); request.Has(pushback) {
 			trailer.Set("grpc-retry-pushback-ms", fmt.Sprint(request.Get(pushback).Int()))
+		}
+		if pushback := p.request.Fields().ByName("pushback_text"); request.Has(pushback) {
+			trailer.Set("grpc-retry-pushback-ms", request.Get(pushback).String())
 		}
 		if details := get(request, "payload").Bytes(); len(details) > 0 {
 			trailer.Set("grpc-status-details-bin", string(details))

@@ -1,7 +1,8 @@
 // A scripted probe server on grpc-java: does what each request says and prints what it sees.
 //
-// Usage: Server REPLICA. Ends when its standard input does. Messages are dynamic, by the
-// descriptor set that $INTEROP_DESCRIPTORS names: no code is generated for it.
+// Usage: Server REPLICA [PORT]. A line `drain` on its standard input stops it gracefully; it ends
+// when its standard input does. Messages are dynamic, by the descriptor set that
+// $INTEROP_DESCRIPTORS names: no code is generated for it.
 
 import com.google.gson.JsonObject;
 import com.google.protobuf.ByteString;
@@ -28,7 +29,10 @@ import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
 import io.grpc.netty.shaded.io.grpc.netty.NettyServerBuilder;
 import io.grpc.protobuf.ProtoUtils;
 import io.grpc.stub.ClientCalls;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
@@ -68,7 +72,8 @@ final class Server {
         byte[] set = Files.readAllBytes(Path.of(System.getenv("INTEROP_DESCRIPTORS")));
         ServiceDescriptor probe = file(FileDescriptorSet.parseFrom(set), FILE).findServiceByName("Probe");
         Server server = new Server(arguments[0], probe);
-        io.grpc.Server running = NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", 0))
+        int port = arguments.length > 1 ? Integer.parseInt(arguments[1]) : 0;
+        io.grpc.Server running = NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", port))
                 .addService(server.service())
                 .addService(TestService.service())
                 .addStreamTracerFactory(TestService.tracer())
@@ -81,8 +86,11 @@ final class Server {
         ready.addProperty("port", running.getPort());
         say(ready);
         // Until the driver is gone, however it went.
-        while (System.in.read() >= 0) {
-            continue;
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            if (line.equals("drain")) {
+                server.drain(running);
+            }
         }
         System.exit(0);
     }
@@ -97,6 +105,23 @@ final class Server {
             known.put(file.getName(), FileDescriptor.buildFrom(file, imports));
         }
         return known.get(name);
+    }
+
+    private void drain(io.grpc.Server running) {
+        running.shutdown();
+        Thread waiting = new Thread(() -> {
+            try {
+                running.awaitTermination();
+                JsonObject drained = new JsonObject();
+                drained.addProperty("event", "drained");
+                say(drained);
+            } catch (InterruptedException interrupted) {
+                // The process ends: nobody asks any more.
+                Thread.currentThread().interrupt();
+            }
+        });
+        waiting.setDaemon(true);
+        waiting.start();
     }
 
     private ServerServiceDefinition service() {
@@ -192,7 +217,7 @@ final class Server {
             arrived.addProperty("previous_attempts", previousAttempts == null ? null : Integer.valueOf(previousAttempts));
             arrived.addProperty("timeout_ms", deadline == null ? null : deadline.timeRemaining(TimeUnit.MILLISECONDS));
             say(arrived);
-            timer.schedule(this::answer, scripted() ? number(request, "delay_ms") : 0, TimeUnit.MILLISECONDS);
+            timer.schedule(this::answer, held(), TimeUnit.MILLISECONDS);
         }
 
         @Override
@@ -228,6 +253,10 @@ final class Server {
             if (request.hasField(pushback)) {
                 trailers.put(PUSHBACK, request.getField(pushback).toString());
             }
+            FieldDescriptor words = request.getDescriptorForType().findFieldByName("pushback_text");
+            if (request.hasField(words)) {
+                trailers.put(PUSHBACK, (String) request.getField(words));
+            }
             ByteString details = (ByteString) get(request, "payload");
             if (!details.isEmpty()) {
                 trailers.put(DETAILS, details.toByteArray());
@@ -248,6 +277,11 @@ final class Server {
                             type.findFieldByName("previous_attempts"),
                             previousAttempts == null ? 0 : Integer.parseInt(previousAttempts))
                     .build();
+        }
+
+        private long held() {
+            long held = scripted() ? number(request, "delay_ms") : 0;
+            return text(request, "slow_replica").equals(replica) ? held + number(request, "slow_ms") : held;
         }
 
         private boolean scripted() {

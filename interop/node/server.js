@@ -1,10 +1,12 @@
 // A scripted probe server on grpc-js: does what each request says and prints what it sees.
 //
-// Usage: server.js REPLICA. Ends when its standard input does. Messages are by the descriptor set
-// that $INTEROP_DESCRIPTORS names: no code is generated for it.
+// Usage: server.js REPLICA [PORT]. A line `drain` on its standard input stops it gracefully; it
+// ends when its standard input does. Messages are by the descriptor set that $INTEROP_DESCRIPTORS
+// names: no code is generated for it.
 "use strict";
 
 const fs = require("node:fs");
+const readline = require("node:readline");
 const grpc = require("@grpc/grpc-js");
 const loader = require("@grpc/proto-loader");
 const testService = require("./testservice.js");
@@ -12,7 +14,7 @@ const testService = require("./testservice.js");
 // Node ends a longer timer after 1 ms instead.
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-const replica = process.argv[2];
+const [replica, port = "0"] = process.argv.slice(2);
 
 function main() {
   const set = fs.readFileSync(process.env.INTEROP_DESCRIPTORS);
@@ -29,12 +31,16 @@ function main() {
     Watch: watch,
   });
   const insecure = grpc.ServerCredentials.createInsecure();
-  server.bindAsync("127.0.0.1:0", insecure, (error, port) => {
+  server.bindAsync(`127.0.0.1:${port}`, insecure, (error, bound) => {
     if (error) throw error;
-    say({ event: "ready", port });
+    say({ event: "ready", port: bound });
   });
-  // Until the driver is gone, however it went.
-  process.stdin.on("end", () => process.exit(0)).resume();
+  const lines = readline.createInterface({ input: process.stdin });
+  lines.on("line", (line) => {
+    if (line === "drain") server.tryShutdown(() => say({ event: "drained" }));
+  });
+  // The driver is gone, however it went.
+  lines.on("close", () => process.exit(0));
 }
 
 function unary(method) {
@@ -70,7 +76,8 @@ async function react(method, call) {
   });
 
   const scripted = ["", replica].includes(request.only_replica);
-  const cancelled = await hold(call, scripted ? request.delay_ms : 0);
+  const slowness = request.slow_replica === replica ? request.slow_ms : 0;
+  const cancelled = await hold(call, (scripted ? request.delay_ms : 0) + slowness);
   if (cancelled) {
     say({ event: "cancelled", id: request.id });
     return { failure: { code: grpc.status.CANCELLED, details: "cancelled" } };
@@ -81,6 +88,9 @@ async function react(method, call) {
     const metadata = new grpc.Metadata();
     if ("pushback_ms" in request) {
       metadata.set("grpc-retry-pushback-ms", String(request.pushback_ms));
+    }
+    if ("pushback_text" in request) {
+      metadata.set("grpc-retry-pushback-ms", request.pushback_text);
     }
     if (request.payload.length > 0) {
       metadata.set("grpc-status-details-bin", request.payload);

@@ -1,6 +1,7 @@
 """A scripted probe server on grpcio: does what each request says and prints what it sees.
 
-Usage: server.py REPLICA. Ends when its standard input does.
+Usage: server.py REPLICA [PORT]. A line `drain` on its standard input stops it gracefully; it ends
+when its standard input does.
 """
 
 import concurrent.futures
@@ -15,6 +16,9 @@ from hedge.testing.v1 import probe_pb2, probe_pb2_grpc
 
 # Each held call keeps a thread; a case holds a handful.
 THREADS = 32
+
+# Seconds that calls in flight have after `drain`. Longer than any that a case lets finish.
+DRAIN = 60
 
 _output = threading.Lock()
 
@@ -47,8 +51,11 @@ class Probe(probe_pb2_grpc.ProbeServicer):
         if not context.add_callback(over.set):
             over.set()
         scripted = request.only_replica in ("", self.replica)
-        if scripted and request.delay_ms:
-            over.wait(request.delay_ms / 1000)
+        held = request.delay_ms if scripted else 0
+        if request.slow_replica == self.replica:
+            held += request.slow_ms
+        if held:
+            over.wait(held / 1000)
         if over.is_set() or not context.is_active():
             say("cancelled", id=request.id)
             context.abort(grpc.StatusCode.CANCELLED, "cancelled")
@@ -58,6 +65,8 @@ class Probe(probe_pb2_grpc.ProbeServicer):
             trailers = []
             if request.HasField("pushback_ms"):
                 trailers.append(("grpc-retry-pushback-ms", str(request.pushback_ms)))
+            if request.HasField("pushback_text"):
+                trailers.append(("grpc-retry-pushback-ms", request.pushback_text))
             if request.payload:
                 trailers.append(("grpc-status-details-bin", request.payload))
             context.set_trailing_metadata(tuple(trailers))
@@ -82,6 +91,11 @@ class Probe(probe_pb2_grpc.ProbeServicer):
             yield reply
 
 
+def drain(server):
+    server.stop(DRAIN).wait()
+    say("drained")
+
+
 def main():
     server = grpc.server(
         concurrent.futures.ThreadPoolExecutor(max_workers=THREADS),
@@ -90,10 +104,13 @@ def main():
     )
     testservice.add_to_server(server, say)
     probe_pb2_grpc.add_ProbeServicer_to_server(Probe(sys.argv[1]), server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = sys.argv[2] if len(sys.argv) > 2 else "0"
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     say("ready", port=port)
-    sys.stdin.read()
+    for line in sys.stdin:
+        if line == "drain\n":
+            threading.Thread(target=drain, args=(server,), daemon=True).start()
     server.stop(0)
 
 

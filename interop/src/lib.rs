@@ -1,5 +1,6 @@
 //! What the programs that drive a `HedgedChannel` against real things share.
 
+pub mod dials;
 pub mod http;
 mod load;
 mod mode;

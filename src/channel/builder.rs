@@ -147,7 +147,8 @@ impl IntoEndpoint for EndpointSpec {
 
 impl Builder {
     /// A fixed list of endpoints, at least one. An address that is given twice counts once: a
-    /// second stream to the same process is not an independent draw.
+    /// second stream to the same process is not an independent draw. Over TLS: see
+    /// [`EndpointSpec`](EndpointSpec#tls).
     pub fn endpoints<I>(mut self, endpoints: I) -> Self
     where
         I: IntoIterator,

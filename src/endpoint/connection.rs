@@ -43,6 +43,14 @@ const TCP_LIMIT: Duration = Duration::from_secs(1);
 /// SETTINGS take four round trips, and nobody waits for it while another endpoint is connected.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 
+/// A peer's alert over TLS 1.3: the record's header, two bytes, their type and the cipher's tag.
+/// Anything else that a server says first is longer: its tickets, its SETTINGS.
+const TLS_ALERT: u64 = 5 + 2 + 1 + 16;
+
+/// How long a peer may be silent after a TLS handshake: a slow round trip. One that is silent for
+/// longer is taken as it is, since what it said may have come before it was waited for.
+const TLS_SILENCE: Duration = Duration::from_secs(1);
+
 /// Cancelled streams that h2 remembers. It remembers 50 otherwise, and each late frame on a
 /// forgotten one counts towards 1,024 after which it closes the connection.
 const REMEMBERED_RESETS: usize = 4096;
@@ -69,8 +77,11 @@ pub(super) struct Health {
     /// Number of the last socket that was opened. Only its end is the connection's: tonic opens a
     /// second one while the first drains after a GOAWAY.
     newest: AtomicU64,
-    heard: AtomicBool,
+    /// Bytes that came, until `settled`.
+    heard: AtomicU64,
     heard_signal: Notify,
+    /// The peer has said enough: nobody waits for what comes.
+    settled: AtomicBool,
     served: AtomicBool,
 }
 
@@ -144,10 +155,14 @@ async fn open(
     let connected = endpoint.connect_with_connector(dialler).await;
     let channel = connected.map_err(|error| describe(&error))?;
     // hyper takes an accepted TCP connection for an HTTP/2 one. The peer's first bytes are its
-    // SETTINGS, so a listener whose process hangs is told apart. Under TLS its handshake tells.
-    if endpoint.uri().scheme_str() != Some("https") {
-        health.first_bytes().await?;
+    // SETTINGS, so a listener whose process hangs is told apart.
+    if endpoint.uri().scheme_str() == Some("https") {
+        health.verdict().await?;
+    } else {
+        health.hears_more_than(0).await?;
     }
+    // Relaxed: a read that comes meanwhile is counted for nobody.
+    health.settled.store(true, Ordering::Relaxed);
     Ok(channel)
 }
 
@@ -214,14 +229,40 @@ impl Health {
         self.served.load(Ordering::Relaxed)
     }
 
-    async fn first_bytes(&self) -> Result<(), Arc<str>> {
-        while !self.heard.load(Ordering::Relaxed) {
+    /// What the peer thinks of the client. In TLS 1.3 the handshake is over for a client before the
+    /// server has looked at its certificate: one that is missing or wrong is answered by an alert,
+    /// and calls that were sent by then are lost.
+    async fn verdict(&self) -> Result<(), Arc<str>> {
+        let handshake = self.heard.load(Ordering::Relaxed);
+        let verdict = self.hears_more_than(handshake + TLS_ALERT);
+        match timeout(TLS_SILENCE, verdict).await {
+            Ok(Err(error)) => Err(format!(
+                "{error} right after the TLS handshake: the server may want a client certificate, \
+                 or another one"
+            )
+            .into()),
+            Ok(Ok(())) | Err(_) => Ok(()),
+        }
+    }
+
+    async fn hears_more_than(&self, bytes: u64) -> Result<(), Arc<str>> {
+        while self.heard.load(Ordering::Relaxed) <= bytes {
             if !self.is_up() {
                 return Err(self.error());
             }
             self.heard_signal.notified().await;
         }
         Ok(())
+    }
+
+    /// So many bytes came. Returns whether it wants to know of the next ones.
+    fn hears(&self, bytes: u64) -> bool {
+        if self.settled.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.heard.fetch_add(bytes, Ordering::Relaxed);
+        self.heard_signal.notify_one();
+        true
     }
 
     fn error(&self) -> Arc<str> {
@@ -283,7 +324,7 @@ impl Dialling {
         Watched {
             socket,
             number,
-            heard: false,
+            counts: true,
             health: Arc::clone(&self.health),
         }
     }
@@ -306,7 +347,8 @@ impl Drop for Dialling {
 struct Watched {
     socket: TcpStream,
     number: u64,
-    heard: bool,
+    /// Whether what it reads is counted: until the link is settled.
+    counts: bool,
     health: Arc<Health>,
 }
 
@@ -326,10 +368,9 @@ impl AsyncRead for Watched {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(cx, buf);
-        if !self.heard && buf.filled().len() > before {
-            self.heard = true;
-            self.health.heard.store(true, Ordering::Relaxed);
-            self.health.heard_signal.notify_one();
+        let bytes = buf.filled().len() - before;
+        if self.counts && bytes > 0 {
+            self.counts = self.health.hears(bytes as u64);
         }
         read
     }

@@ -26,21 +26,32 @@ where
     F: Future<Output = Result<Link, Arc<str>>>,
 {
     let mut pauses = Pauses::default();
+    // Whether it was of use the last time that it was there.
+    let mut proved = false;
     loop {
         endpoint.connecting();
         let error = match make().await {
-            Ok(link) => match stay(endpoint, shared, Arc::new(link)).await {
-                Stay::Proved => {
-                    pauses = Pauses::default();
-                    continue;
+            Ok(link) => {
+                // It was away and is back, so it was started anew. The failures that it went with
+                // would keep calls from it for a minute.
+                if proved && pauses.failures > 0 {
+                    endpoint.load.forget();
                 }
-                // The first such loss is not yet a failure: calls wait for the next connection.
-                Stay::Short(_) if pauses.failures == 0 => {
-                    sleep(pauses.next(shared.any_ready(), random::fraction())).await;
-                    continue;
+                proved = false;
+                match stay(endpoint, shared, Arc::new(link)).await {
+                    Stay::Proved => {
+                        proved = true;
+                        pauses = Pauses::default();
+                        continue;
+                    }
+                    // The first such loss is not yet a failure: calls wait for the next connection.
+                    Stay::Short(_) if pauses.failures == 0 => {
+                        sleep(pauses.next(shared.any_ready(), random::fraction())).await;
+                        continue;
+                    }
+                    Stay::Short(error) => error,
                 }
-                Stay::Short(error) => error,
-            },
+            }
             Err(error) => error,
         };
         tracing::debug!(endpoint = %endpoint.name, %error, "not connected");
@@ -130,6 +141,61 @@ mod tests {
         // At most 1 s while calls can go nowhere else.
         let dialled = dialled_in_a_minute(false).await;
         assert!((60..=130).contains(&dialled), "{dialled}");
+    }
+
+    /// A server that was of use, and is started again, does not pay for the calls that it took along.
+    #[tokio::test(start_paused = true)]
+    async fn a_restarted_endpoint_is_asked_again_at_once() {
+        // Whether a connection answers before it is lost, and whether dialling fails in between.
+        for (serves, away, forgiven) in [
+            (true, true, true),
+            (true, false, false),
+            (false, true, false),
+        ] {
+            let spec = EndpointSpec::new(TonicEndpoint::from_static("http://10.0.0.1:1"));
+            let endpoint = Endpoint::new(0, spec);
+            let shared = Arc::new(Shared::new(Vec::new(), Source::Fixed));
+            let dialled = Cell::new(0);
+            let lost = Cell::new(None);
+            let make = || {
+                dialled.set(dialled.get() + 1);
+                let made =
+                    Link::made(TonicEndpoint::from_static("http://10.0.0.1:1").connect_lazy());
+                std::future::ready(match (dialled.get(), away) {
+                    (2, true) => Err("refused".into()),
+                    (1, _) => {
+                        lost.set(Some(Arc::clone(&made.health)));
+                        Ok(made)
+                    }
+                    _ => Ok(made),
+                })
+            };
+            let now = Duration::from_secs(1);
+            let keep = keep_with(&endpoint, &shared, make);
+            let meanwhile = async {
+                tokio::task::yield_now().await;
+                let health = lost.take().unwrap();
+                if serves {
+                    health.answered();
+                }
+                for _ in 0..4 {
+                    endpoint.load.started(now);
+                    endpoint.load.failed(now, Duration::from_millis(1));
+                }
+                health.lose("reset");
+                sleep(Duration::from_secs(1)).await;
+            };
+            tokio::select! {
+                () = keep => unreachable!("it is kept for ever"),
+                () = meanwhile => {}
+            }
+            assert_eq!(endpoint.state(), EndpointState::Ready);
+            assert_eq!(
+                endpoint.load.latency(now).is_none(),
+                forgiven,
+                "{serves} {away}"
+            );
+        }
     }
 
     #[test]

@@ -26,6 +26,34 @@ use tonic::transport::{Channel, Endpoint as TonicEndpoint};
 /// let spec = EndpointSpec::new(endpoint).locality("eu-west-1a");
 /// assert_eq!(spec.name(), Some("10.0.0.1:50051"));
 /// ```
+///
+/// # TLS
+///
+/// Is the tonic endpoint's: an `https` URI and its `tls_config`, with one of tonic's features
+/// `tls-ring` and `tls-aws-lc`. An endpoint by address has to present a certificate for that
+/// address, unless `domain_name` says for which name.
+///
+/// An endpoint whose certificate is wrong, or that refuses this client's, is not connected, so no
+/// attempt goes there and the others serve. [`Measured::endpoints`](crate::Measured::endpoints)
+/// says why, and so does the UNAVAILABLE of a call for which no endpoint is left. It is tried again
+/// with growing pauses.
+///
+/// ```
+/// use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+/// use tonic_hedge::HedgedChannel;
+///
+/// # fn build(authority: &str, certificate: &str, key: &str) -> Result<HedgedChannel, Box<dyn std::error::Error>> {
+/// let tls = ClientTlsConfig::new()
+///     .ca_certificate(Certificate::from_pem(authority))
+///     .identity(Identity::from_pem(certificate, key)) // where the servers ask for it
+///     .domain_name("search.internal");
+/// let endpoint = |uri| Endpoint::from_static(uri).tls_config(tls.clone());
+/// let channel = HedgedChannel::builder()
+///     .endpoints([endpoint("https://10.0.0.1:50051")?, endpoint("https://10.0.0.2:50051")?])
+///     .build()?;
+/// # Ok(channel)
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct EndpointSpec {
     pub(super) route: Route,

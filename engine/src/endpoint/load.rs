@@ -121,6 +121,12 @@ impl Load {
         debug_assert!(ended.is_ok(), "an attempt ended that never started");
     }
 
+    /// What was measured holds no more: the endpoint is another one at the same place. The next
+    /// attempt goes there, and the others wait for what it finds out.
+    pub fn forget(&self) {
+        self.latency.store(0, Ordering::Relaxed);
+    }
+
     /// The attempts in flight.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)

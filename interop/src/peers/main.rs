@@ -6,13 +6,10 @@
 
 mod cases;
 
-use std::{error::Error, process::ExitCode, time::Duration};
+use std::{error::Error, process::ExitCode};
 
-use cases::{CASES, Replicas};
-use interop::{Report, official, probe};
-
-/// A case that hangs has failed; all of them together take seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+use cases::CASES;
+use interop::{Report, dials, official, probe};
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -40,22 +37,14 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let descriptors = std::env::temp_dir().join(format!("interop-{}.binpb", std::process::id()));
     std::fs::write(&descriptors, probe::FILE_DESCRIPTOR_SET)?;
 
+    dials::count()?;
     let mut report = Report::new(&peer);
     let environment = [(
         "INTEROP_DESCRIPTORS",
         descriptors.to_str().ok_or("not a path of text")?,
     )];
     official::run(&official, &command, &environment, &mut report).await;
-    for case in &chosen {
-        // Servers of its own for each case, so that none sees what another left behind.
-        let outcome = match Replicas::start(&command, &descriptors).await {
-            Ok(replicas) => tokio::time::timeout(PATIENCE, cases::run(case, &replicas))
-                .await
-                .unwrap_or_else(|_| Err(format!("no end after {PATIENCE:?}").into())),
-            Err(error) => Err(error),
-        };
-        report.add(case, outcome);
-    }
+    cases::play(&chosen, &mut report, &command, &descriptors).await;
     std::fs::remove_file(&descriptors)?;
     Ok(report.close()?)
 }

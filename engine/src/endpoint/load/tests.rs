@@ -55,6 +55,19 @@ fn an_idle_endpoint_is_forgiven_and_then_asked_by_one() {
 }
 
 #[test]
+fn what_is_forgotten_is_as_good_as_unknown() {
+    let load = sampled(ms(200));
+    load.started(ms(1));
+    load.failed(ms(1), ms(5));
+    load.forget();
+    assert_eq!(load.latency(ms(1)), None);
+    assert_eq!(load.cost(ms(1)), 0.0);
+    load.started(ms(2));
+    load.finished(ms(2), ms(3));
+    assert!(close(load.cost(ms(2)), 0.003));
+}
+
+#[test]
 fn an_unknown_endpoint_gets_one_attempt_first() {
     let fresh = Load::new();
     assert_eq!(fresh.cost(ms(0)), 0.0);
