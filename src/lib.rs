@@ -79,6 +79,11 @@ mod method;
 mod reflection;
 mod request;
 mod saturation;
+#[cfg_attr(
+    not(feature = "service-config"),
+    allow(dead_code, reason = "without the feature there is only the empty one")
+)]
+mod service_config;
 mod telemetry;
 
 pub use budget::{Budget, RetryBudget};
