@@ -12,9 +12,10 @@ impl Builder {
     /// Of `methodConfig`, one entry is a method's: the one that names it, else the one for its
     /// service, else the one for all (`{}`), and it counts whole.
     ///
-    /// - `hedgingPolicy`: [`Hedge::after`](crate::Hedge::after) its `hedgingDelay`, with `maxAttempts` both in all and at
-    ///   once. A failure starts the next attempt at once, without a backoff. Gates and holds stay
-    ///   as they are: a hedge goes to an endpoint that the call has not used, or not at all.
+    /// - `hedgingPolicy`: [`Hedge::after`](crate::Hedge::after) its `hedgingDelay`, with `maxAttempts`
+    ///   both in all and at once. A failure starts the next attempt at once, without a backoff. Gates
+    ///   and holds stay as they are: a hedge goes to an endpoint that the call has not used, or not
+    ///   at all.
     /// - `retryPolicy`: no hedging, and retries with its backoffs, drawn from the whole range below
     ///   them ([`Retry`](crate::Retry)); A6 draws from 0.8 to 1.2 times the backoff.
     /// - `nonFatalStatusCodes`, `retryableStatusCodes`: exactly the codes that are failures;
@@ -28,12 +29,12 @@ impl Builder {
     ///   attempts make, also where they succeed.
     ///
     /// gRPC takes a policy as the permission to send a call twice. Here a policy declares a method
-    /// idempotent, as [`MethodPolicy::idempotent`](crate::MethodPolicy::idempotent) does, where its entry names this very method and
-    /// nobody vetoes it; a veto leaves it with one attempt and is no error, since the config may
-    /// come from elsewhere. An entry for a service or for all methods applies to those that are
-    /// declared otherwise. A method has a policy only if a descriptor set or
+    /// idempotent, as [`MethodPolicy::idempotent`](crate::MethodPolicy::idempotent) does, where its
+    /// entry names this very method and nobody vetoes it; a veto leaves it with one attempt and is no
+    /// error, since the config may come from elsewhere. An entry for a service or for all methods
+    /// applies to those that are declared otherwise. A method has a policy only if a descriptor set or
     /// [`method`](Self::method) knows it, for it may stream; a policy of one that streams is read
-    /// over.
+    /// over, unless the first message of its answer is hedged.
     ///
     /// Other keys are read over, `loadBalancingConfig` and `waitForReady` among them. Nothing is
     /// looked for in DNS (gRFC A2): the system's resolver gives addresses, not TXT records.
