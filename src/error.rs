@@ -5,6 +5,8 @@ use std::fmt;
 use tonic_hedge_engine::policy::PolicyError;
 
 use crate::descriptor::DescriptorError;
+#[cfg(feature = "service-config")]
+use crate::service_config::ServiceConfigError;
 
 /// A channel cannot be built. The text names what is wrong, its value and the bound.
 #[derive(Debug)]
@@ -33,6 +35,18 @@ pub(crate) enum Kind {
         why: &'static str,
     },
     Descriptor(DescriptorError),
+    #[cfg(feature = "service-config")]
+    ServiceConfig(ServiceConfigError),
+    #[cfg(feature = "service-config")]
+    ServiceConfigFile {
+        path: std::path::PathBuf,
+        error: std::io::Error,
+    },
+    #[cfg(feature = "service-config")]
+    ServiceConfigTwice,
+    /// A service config's `retryThrottling`, and the builder's setter for a budget of somebody
+    /// else's.
+    TwoBudgets(&'static str),
 }
 
 impl From<Kind> for BuildError {
@@ -75,6 +89,20 @@ impl fmt::Display for BuildError {
                 write!(f, "HedgedChannel.method: {name:?} {why}")
             }
             Kind::Descriptor(error) => write!(f, "HedgedChannel.descriptors: {error}"),
+            #[cfg(feature = "service-config")]
+            Kind::ServiceConfig(error) => write!(f, "HedgedChannel.service_config: {error}"),
+            #[cfg(feature = "service-config")]
+            Kind::ServiceConfigFile { path, error } => {
+                write!(f, "HedgedChannel.service_config_file: {path:?}: {error}")
+            }
+            #[cfg(feature = "service-config")]
+            Kind::ServiceConfigTwice => {
+                f.write_str("HedgedChannel.service_config: more than one given")
+            }
+            Kind::TwoBudgets(setter) => write!(
+                f,
+                "HedgedChannel.{setter}: there is a service config with retryThrottling too: one of them"
+            ),
         }
     }
 }
@@ -85,6 +113,10 @@ impl std::error::Error for BuildError {
             Kind::Endpoint { error, .. } => Some(error),
             Kind::Policy(error) | Kind::Method { error, .. } => Some(error),
             Kind::Descriptor(error) => Some(error),
+            #[cfg(feature = "service-config")]
+            Kind::ServiceConfig(error) => Some(error),
+            #[cfg(feature = "service-config")]
+            Kind::ServiceConfigFile { error, .. } => Some(error),
             _ => None,
         }
     }

@@ -50,6 +50,7 @@
 //!   it, and without a provider nothing is recorded.
 //! - `serde`: what [`HedgedChannel::measured`] returns can be serialized.
 //! - `reflection`: `Builder::reflection`, which learns a channel's methods from its server.
+//! - `service-config`: gRPC's service config, `Builder::service_config`.
 //! - `quantiles`: the CKMS summary of the crate `quantiles` as a second `Estimator`.
 //!
 //! Features only add. `__proto` is for this crate's own tests.
@@ -59,7 +60,7 @@
 //! - Hedging a call that streams, in either direction: it passes as it is, with one attempt. The one
 //!   exception is the wait for the first message of a streamed answer, where it is asked for.
 //! - Hedging a method that neither a descriptor set nor [`Builder::method`] knows.
-//! - Not yet: gRPC service configs, lanes.
+//! - Not yet: lanes.
 //! - Runtimes other than tokio.
 
 mod background;
@@ -79,6 +80,11 @@ mod method;
 mod reflection;
 mod request;
 mod saturation;
+#[cfg_attr(
+    not(feature = "service-config"),
+    allow(dead_code, reason = "without the feature there is only the empty one")
+)]
+mod service_config;
 mod telemetry;
 
 pub use budget::{Budget, RetryBudget};

@@ -6,19 +6,39 @@ use tonic_hedge_engine::race::{Pushback, Verdict};
 
 use super::wire;
 
-/// A set of status codes.
+/// A method's own set of retryable status codes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Codes(u32);
+pub(crate) struct Codes {
+    set: u32,
+    /// These and no others, while else they are so besides UNAVAILABLE.
+    exact: bool,
+}
 
 impl Codes {
-    pub(crate) fn contains(self, code: Code) -> bool {
-        self.0 & bit(code) != 0
+    /// The only codes that are failures.
+    pub(crate) fn exactly(codes: impl IntoIterator<Item = Code>) -> Self {
+        Self {
+            exact: true,
+            ..codes.into_iter().collect()
+        }
+    }
+
+    fn contains(self, code: Code) -> bool {
+        self.set & bit(code) != 0
+    }
+
+    /// Whether nobody but the set decides on `code`, and it does not have it.
+    fn exclude(self, code: Code) -> bool {
+        self.exact && !self.contains(code)
     }
 }
 
 impl FromIterator<Code> for Codes {
     fn from_iter<I: IntoIterator<Item = Code>>(codes: I) -> Self {
-        Self(codes.into_iter().map(bit).fold(0, |set, code| set | code))
+        Self {
+            set: codes.into_iter().map(bit).fold(0, |set, code| set | code),
+            exact: false,
+        }
     }
 }
 
@@ -29,14 +49,14 @@ fn bit(code: Code) -> u32 {
 
 /// Judges a status that a server gave. `listed` are the method's own retryable codes.
 ///
-/// A failure is UNAVAILABLE, or RESOURCE_EXHAUSTED, or a listed code. Everything else is an
-/// answer, so that a fast INVALID_ARGUMENT ends the race.
+/// A failure is UNAVAILABLE, or RESOURCE_EXHAUSTED, or a listed code; where the list is exact, a
+/// listed code alone. Everything else is an answer, so that a fast INVALID_ARGUMENT ends the race.
 ///
 /// RESOURCE_EXHAUSTED says whether to come again (pushback or RetryInfo). Where it does not, no
 /// further attempt starts; but an attempt that is in flight may well have its place in a queue
 /// while another replica's is full, and its answer is not thrown away for a refusal.
 pub(crate) fn status(code: Code, headers: &HeaderMap, listed: Codes) -> Verdict {
-    if code == Code::Ok {
+    if code == Code::Ok || listed.exclude(code) {
         return Verdict::Answer;
     }
     if !listed.contains(code) && !matches!(code, Code::Unavailable | Code::ResourceExhausted) {
@@ -49,6 +69,15 @@ pub(crate) fn status(code: Code, headers: &HeaderMap, listed: Codes) -> Verdict 
             Verdict::Failure(Pushback::Stop)
         }
         verdict => verdict,
+    }
+}
+
+/// Judges an attempt that no server gave a status: a failure, unless the codes are exact and have
+/// no such code.
+pub(crate) fn fault(code: Code, listed: Codes) -> Verdict {
+    match listed.exclude(code) {
+        true => Verdict::Answer,
+        false => Verdict::Failure(Pushback::None),
     }
 }
 
@@ -125,6 +154,33 @@ mod tests {
         for code in all() {
             let verdict = status(code, &HeaderMap::new(), listed);
             assert_eq!(verdict == Verdict::Answer, code == Code::Ok, "{code:?}");
+        }
+    }
+
+    /// Of an exact list UNAVAILABLE and RESOURCE_EXHAUSTED are no more than others.
+    #[test]
+    fn exact_codes_are_the_only_failures() {
+        for listed in all() {
+            let codes = Codes::exactly([listed]);
+            for code in all() {
+                let expected = match code == listed {
+                    true => Verdict::Failure(Pushback::None),
+                    false => Verdict::Answer,
+                };
+                assert_eq!(fault(code, codes), expected, "{code:?} of {listed:?}");
+                let expected = if code == Code::Ok {
+                    Verdict::Answer
+                } else {
+                    expected
+                };
+                let judged = status(code, &HeaderMap::new(), codes);
+                assert_eq!(judged, expected, "{code:?} of {listed:?}");
+            }
+        }
+        for code in all() {
+            assert_eq!(fault(code, Codes::exactly([])), Verdict::Answer);
+            let failure = Verdict::Failure(Pushback::None);
+            assert_eq!(fault(code, Codes::default()), failure);
         }
     }
 

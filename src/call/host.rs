@@ -14,8 +14,8 @@ use tonic_hedge_engine::{
     measure::{Lag, Probe},
     policy::{Hedge, RequestView, Target, Timing, Upcoming},
     race::{
-        Answer, Ask, Asked, AttemptId, Gone, Host, Kind, Launch, Launched, Pushback, Race, Trigger,
-        Unsent, Verdict,
+        Answer, Ask, Asked, AttemptId, Gone, Host, Kind, Launch, Launched, Race, Trigger, Unsent,
+        Verdict,
     },
 };
 
@@ -659,7 +659,7 @@ impl Host for CallHost {
                 let verdict = match fault.gateway {
                     // Judged like a server's status: a 404 would only be repeated.
                     true => classify::status(code, &HeaderMap::new(), self.method.retryable()),
-                    false => Verdict::Failure(Pushback::None),
+                    false => classify::fault(code, self.method.retryable()),
                 };
                 self.ended(now, launch, held, code, verdict == Verdict::Answer);
                 // Without a status the code is tonic's guess: a reset under CANCELLED is as much

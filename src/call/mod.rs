@@ -62,8 +62,16 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
     let telemetry = method
         .telemetry()
         .start_call(name, shared.since_epoch(started));
+    let asked = deadline::read(request.headers());
+    let timeout = shared.methods().timeout(&method, name);
+    // The smaller of both; `None` is none.
+    let deadline = match (asked, timeout) {
+        (Some(asked), Some(timeout)) => Some(asked.min(timeout)),
+        (asked, timeout) => asked.or(timeout),
+    };
     let call = Call {
-        deadline: deadline::read(request.headers()),
+        deadline,
+        shortened: deadline != asked,
         shared: Arc::clone(shared),
         method,
         started,
@@ -80,6 +88,8 @@ struct Call {
     method: Arc<Method>,
     started: Instant,
     deadline: Option<Duration>,
+    /// The deadline is sooner than the caller's, and is to be sent in its place.
+    shortened: bool,
     /// Of the task that calls.
     ambient: Option<Criticality>,
 }
@@ -193,6 +203,9 @@ impl Call {
             .or(self.ambient)
             .unwrap_or_default();
         criticality.write(&mut head.headers);
+        if let Some(deadline) = self.deadline.filter(|_| self.shortened) {
+            deadline::write(&mut head.headers, deadline);
+        }
         // A caller's own count would be taken for ours.
         head.headers.remove(wire::PREVIOUS_ATTEMPTS);
         let terms = Terms {

@@ -1,5 +1,8 @@
 //! Everything that a channel is made from, checked once, when it is built.
 
+#[cfg(feature = "service-config")]
+mod service_config;
+
 use std::{error::Error, future::Future, hash::Hash, sync::Arc};
 
 use futures_core::Stream;
@@ -21,6 +24,7 @@ use crate::{
     hooks::{AttemptResult, Classification, Classifier, NextAttempt, Targeting},
     method::{Defaults, Estimator, Maker, MethodPolicies, MethodPolicy, MethodTable},
     saturation::Sampler,
+    service_config::ServiceConfig,
     telemetry::{HedgeEvent, HedgeStart, Telemetry},
 };
 #[cfg(feature = "reflection")]
@@ -53,6 +57,7 @@ pub struct Builder {
     #[cfg(feature = "reflection")]
     reflection: bool,
     methods: MethodPolicies,
+    service_config: Option<ServiceConfig>,
     hedge: Option<Hedge>,
     retry: Retry,
     max_attempts: u32,
@@ -86,6 +91,7 @@ impl Default for Builder {
             #[cfg(feature = "reflection")]
             reflection: false,
             methods: MethodPolicies::default(),
+            service_config: None,
             hedge: None,
             retry: Retry::default(),
             max_attempts: MAX_ATTEMPTS,
@@ -522,6 +528,14 @@ impl Builder {
             1..=usize::MAX,
             "at least 1",
         )?;
+        let service_config = self.service_config.unwrap_or_default();
+        if let Some(throttling) = service_config.budget() {
+            self.budget = match self.budget {
+                BudgetChoice::Own(_) => BudgetChoice::Own(throttling.clone()),
+                BudgetChoice::Shared(_) => return Err(Kind::TwoBudgets("shared_budget").into()),
+                BudgetChoice::Foreign(_) => return Err(Kind::TwoBudgets("tower_budget").into()),
+            };
+        }
         let defaults = Defaults {
             hedge: self.hedge,
             retry: self.retry,
@@ -530,6 +544,7 @@ impl Builder {
             classifier: self.classifier,
             targeting: self.targeting,
             policies: self.methods,
+            service_config,
         };
         let endpoints = self.endpoints.ok_or(Kind::NoSource)?;
         let target = self.target_name.unwrap_or_else(|| endpoints.target());

@@ -1,5 +1,6 @@
 //! What is known of each method: its kind, its policy, and what is learnt about it.
 
+mod layers;
 mod policy;
 mod state;
 mod stats;

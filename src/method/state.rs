@@ -7,13 +7,14 @@ use tonic_hedge_engine::{
     policy::{Hedge, PolicyError, Retry, Timing},
 };
 
-use super::{MethodPolicies, MethodPolicy, Stats, windows::Windows};
+use super::{MethodPolicies, Stats, layers::Merged, windows::Windows};
 use crate::{
     call::Codes,
     circuit::{Circuit, Circuits},
-    descriptor::{MethodDescriptor, Repeatability},
+    descriptor::MethodDescriptor,
     endpoint::Endpoint,
     hooks::{Classifier, Targeting},
+    service_config::ServiceConfig,
     telemetry::{MethodTelemetry, Telemetry},
 };
 
@@ -28,6 +29,7 @@ pub(crate) struct Defaults {
     pub(crate) targeting: Option<Targeting>,
     /// What it says for some of them.
     pub(crate) policies: MethodPolicies,
+    pub(crate) service_config: ServiceConfig,
 }
 
 /// What of a method's calls can be raced.
@@ -44,7 +46,7 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    fn of(descriptor: &MethodDescriptor, first_message: bool) -> Self {
+    pub(super) fn of(descriptor: &MethodDescriptor, first_message: bool) -> Self {
         match (descriptor.client_streaming, descriptor.server_streaming) {
             (false, false) => Self::Unary,
             (false, true) if first_message => Self::FirstMessage,
@@ -89,6 +91,7 @@ pub(crate) struct Method {
     max_attempts: u32,
     retry: Retry,
     retryable: Codes,
+    timeout: Option<Duration>,
     classifier: Option<Classifier>,
     targeting: Option<Targeting>,
     windows: Option<Windows>,
@@ -109,34 +112,17 @@ impl Method {
         circuits: &mut Circuits,
         telemetry: &Arc<Telemetry>,
     ) -> Result<Self, PolicyError> {
-        let silent = MethodPolicy::new();
-        let policy = defaults.policies.of(&descriptor.path).unwrap_or(&silent);
-        let options = policy.under(&descriptor.options());
-        let shape = Shape::of(descriptor, options.first_message == Some(true));
-        let repeatable = match (policy.is_idempotent(), descriptor.repeatability()) {
-            _ if shape == Shape::Other => Err("streaming"),
-            (_, Repeatability::Vetoed) => Err("vetoed by the .proto"),
-            (Some(false), _) => Err("vetoed by the channel"),
-            (_, Repeatability::Repeatable) => Ok("declared by the .proto"),
-            (Some(true), Repeatability::Unmarked) => Ok("declared by the channel"),
-            (None, Repeatability::Unmarked) => Err("not declared idempotent"),
-        };
-        let of_channel = match policy.hedges() {
-            Some(of_method) => of_method,
-            None => defaults.hedge.as_ref(),
-        }
-        .cloned();
-        let asked = options.hedge == Some(true) || options.quantile.is_some();
-        let hedge = match options.hedge {
-            Some(false) => None,
-            // `hedge: ON` alone means the quantile that the documentation leads with.
-            _ if asked => Some(of_channel.unwrap_or_else(|| Hedge::at(0.95))),
-            _ => of_channel,
-        };
-        let hedge = hedge.map(|hedge| options.tune(hedge));
-        if let Some(hedge) = &hedge {
-            hedge.validate()?;
-        }
+        let Merged {
+            shape,
+            repeatable,
+            hedge,
+            max_attempts,
+            retry,
+            retryable,
+            timeout,
+            classifier,
+            targeting,
+        } = Merged::of(descriptor, defaults)?;
         // Also where nothing is hedged by a quantile: a request may bring a policy that is. It
         // costs little before the first sample.
         let measured = hedge.clone().unwrap_or_else(|| Hedge::at(0.95));
@@ -151,14 +137,12 @@ impl Method {
             shape,
             repeatable,
             hedge: hedge.map(Arc::new),
-            max_attempts: options.max_attempts.unwrap_or(defaults.max_attempts),
-            retry: policy.retries().unwrap_or(&defaults.retry).clone(),
-            retryable: options.retryable_codes.into_iter().collect(),
-            classifier: policy
-                .classifier()
-                .or(defaults.classifier.as_ref())
-                .cloned(),
-            targeting: policy.targeting().or(defaults.targeting.as_ref()).cloned(),
+            max_attempts,
+            retry,
+            retryable,
+            timeout,
+            classifier,
+            targeting,
             windows,
             win_rate,
             circuit: circuits.of(name)?,
@@ -184,6 +168,7 @@ impl Method {
             max_attempts: 1,
             retry,
             retryable: Codes::default(),
+            timeout: None,
             classifier: None,
             targeting,
             windows: None,
@@ -220,6 +205,11 @@ impl Method {
 
     pub(crate) fn retryable(&self) -> Codes {
         self.retryable
+    }
+
+    /// The longest that a call may take.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.timeout
     }
 
     pub(crate) fn classifier(&self) -> Option<&Classifier> {

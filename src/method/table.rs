@@ -1,6 +1,6 @@
 //! From a request's path to its method, without an allocation.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
@@ -9,6 +9,7 @@ use crate::{
     circuit::Circuits,
     descriptor::{self, DescriptorError, MethodDescriptor},
     error::{BuildError, Kind},
+    service_config::ServiceConfig,
     telemetry::Telemetry,
 };
 
@@ -22,6 +23,8 @@ pub(crate) struct MethodTable {
     learned: Arc<std::sync::OnceLock<Known>>,
     other: Arc<Method>,
     folds: bool,
+    /// For the timeouts of methods that no descriptor knows.
+    service_config: Arc<ServiceConfig>,
 }
 
 type Known = HashMap<Box<str>, Arc<Method>>;
@@ -103,6 +106,7 @@ impl MethodTable {
             learned: Arc::default(),
             other: Arc::new(other),
             folds: maker.defaults.estimator.folds(),
+            service_config: Arc::new(maker.defaults.service_config.clone()),
         })
     }
 
@@ -153,6 +157,14 @@ impl MethodTable {
         match known.get(path).or_else(|| known.get(key(path))) {
             Some(method) => (method, method.name()),
             None => (&self.other, key(path).trim_start_matches('/')),
+        }
+    }
+
+    /// The longest that a call of the method, as it was [found](Self::find) with its name, may take.
+    pub(crate) fn timeout(&self, method: &Arc<Method>, name: &str) -> Option<Duration> {
+        match Arc::ptr_eq(method, &self.other) {
+            false => method.timeout(),
+            true => self.service_config.of(name)?.config.timeout,
         }
     }
 
