@@ -53,7 +53,7 @@ pub trait RequestExt: Sized {
 
     /// This call is hedged by a policy of its own. A policy that does not validate fails the
     /// call with INVALID_ARGUMENT. Repeatability is a matter of its own, and so are the
-    /// method's latency window and win rate: the request's `window` and `win_rate` say nothing.
+    /// method's latency window and win rate: the request's `window`, `scope` and `win_rate` say nothing.
     #[must_use]
     fn hedge(self, policy: Hedge) -> Self;
 }

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use duplex::{InMemory, asked, builder, get, method, tail, uniform};
 use prost::Message;
-use support::ProbeClient;
+use support::{ProbeClient, ProbeRequest};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status};
 use tonic_hedge::{
-    BreakerMeasured, BreakerPolicy, BreakerScope, BreakerState, Hedge, HedgedChannel, ResponseExt,
-    Retry,
+    BreakerMeasured, BreakerPolicy, BreakerScope, BreakerState, Hedge, HedgedChannel, MethodPolicy,
+    ResponseExt, Retry,
 };
 
 fn ms(millis: u64) -> Duration {
@@ -300,6 +300,25 @@ async fn a_streams_message_closes_it() {
     sender.send(asked(0, Code::Internal).into_inner()).unwrap();
     replies.message().await.unwrap_err();
     assert_eq!(breaker(&channel).baseline, Some(6.0 / 7.0));
+}
+
+/// So is the message that ends the race for a stream's first one.
+#[tokio::test(start_paused = true)]
+async fn a_first_message_closes_it() {
+    let replicas = [InMemory::start("a", uniform), InMemory::start("b", uniform)];
+    let first = MethodPolicy::new().first_message(true);
+    let channel = builder(&replicas).method("hedge.testing.v1.Probe/Watch", first);
+    let channel = channel.build().unwrap();
+    let mut client = ProbeClient::new(channel.clone());
+    open(&mut client).await;
+    tokio::time::advance(ms(5_000)).await;
+    let request = ProbeRequest {
+        messages: 3,
+        ..asked(0, Code::Ok).into_inner()
+    };
+    let mut replies = client.watch(request).await.unwrap().into_inner();
+    assert!(replies.message().await.unwrap().is_some());
+    assert_eq!(breaker(&channel).state, BreakerState::Closed);
 }
 
 /// BR9: five in a row of each code.

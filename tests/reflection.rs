@@ -210,10 +210,48 @@ async fn cf10_the_stricter_wins() {
         .method("hedge.testing.v1.Probe/Gett", typed)
         .build()
         .unwrap();
-    let ReflectionState::Refused(why) = learnt(&channel).await else {
-        panic!("{:?}", channel.measured().reflection);
-    };
-    assert!(why.contains("Probe/Gett"), "{why}");
+    assert_eq!(learnt(&channel).await, ReflectionState::Learned(4));
+}
+
+/// A policy by name that contradicts what the server says does not keep a veto out, and neither do
+/// options that cannot be.
+#[tokio::test]
+async fn a_servers_veto_beats_a_policy_by_name() {
+    let compiled = |methods| support::compiled::compiled("hedge.testing.v1", "Probe", methods);
+    let vetoed = "rpc Keyed(Empty) returns (Empty) {
+        option idempotency_level = IDEMPOTENT;
+        option (.hedge.v1.method).idempotent = false;
+    }";
+    let unmarked = "rpc Keyed(Empty) returns (Empty);";
+    let absurd = "rpc Keyed(Empty) returns (Empty) {
+        option idempotency_level = IDEMPOTENT;
+        option (.hedge.v1.method).quantile = 7;
+    }";
+    let idempotent = "rpc Keyed(Empty) returns (Empty) { option idempotency_level = IDEMPOTENT; }";
+    let hedged = || MethodPolicy::new().hedge(Hedge::immediately());
+    for (says, by_name, own) in [
+        (vetoed, hedged().idempotent(true), None),
+        (vetoed, hedged(), Some(idempotent)),
+        (unmarked, hedged(), Some(idempotent)),
+        (absurd, hedged(), Some(idempotent)),
+        (absurd, MethodPolicy::new(), None),
+    ] {
+        let seen = Arc::new(Seen::default());
+        let mut builder = builder(Offers::V1, compiled(says).leak(), &seen).await;
+        if let Some(own) = own {
+            builder = builder.descriptors(compiled(own));
+        }
+        let keyed = "hedge.testing.v1.Probe/Keyed";
+        let channel = builder.method(keyed, by_name).build().unwrap();
+        assert_eq!(
+            learnt(&channel).await,
+            ReflectionState::Learned(1),
+            "{says}"
+        );
+        let mut client = ProbeClient::new(channel);
+        client.keyed(request("keyed")).await.unwrap();
+        assert_eq!(seen.of("keyed").len(), 1, "{says}");
+    }
 }
 
 /// A channel that is dropped while it asks leaves no task behind.

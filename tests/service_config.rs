@@ -459,3 +459,40 @@ fn from_a_file() {
     let io = source.downcast_ref::<std::io::Error>().unwrap();
     assert_eq!(io.kind(), std::io::ErrorKind::NotFound);
 }
+
+/// A `retryPolicy` permits to repeat a method after a failure, and not to race it: neither what its
+/// service's option says of hedging, nor an interceptor's request, changes that.
+#[tokio::test]
+async fn a_retry_policy_permits_no_race() {
+    let fleet = Fleet::start(2, |arrival: Arrival| async move {
+        match (&arrival.request.id[..], arrival.previous()) {
+            ("fails", 0) => Err(Status::unavailable("once")),
+            _ => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                arrival.ok()
+            }
+        }
+    })
+    .await;
+    let methods = "option (.hedge.v1.service).hedge = ON; rpc Put(Empty) returns (Empty);";
+    let set = support::compiled::compiled("hedge.testing.v1", "Probe", methods);
+    let retried = config(&exactly("Put"), &retrying(2, r#""UNAVAILABLE""#));
+    let builder = HedgedChannel::builder()
+        .endpoints(fleet.replicas.iter().map(Replica::uri))
+        .descriptors(set)
+        .hedge(Hedge::immediately())
+        .service_config(retried);
+    let mut client = client(&fleet, builder).await;
+    client.put(request("slow")).await.unwrap();
+    let asked = Request::new(request("asked")).hedge(Hedge::immediately());
+    client.put(asked).await.unwrap();
+    client.put(request("fails")).await.unwrap();
+    let arrivals = ["slow", "asked", "fails"].map(|id| fleet.seen.of(id).len());
+    assert_eq!(arrivals, [1, 1, 2]);
+    // One that carries a key of its own may be raced.
+    let keyed = Request::new(request("keyed"))
+        .mark_repeatable()
+        .hedge(Hedge::immediately());
+    client.put(keyed).await.unwrap();
+    assert_eq!(fleet.seen.of("keyed").len(), 2);
+}

@@ -98,7 +98,8 @@ async fn delays_are_computed_for_each_attempt() {
     assert_eq!(*asked.lock(), expected);
 }
 
-/// A failure starts the next attempt at once in each form of timing.
+/// A failure starts the next attempt at once in each form of timing, however long its delay: alone after
+/// the retry's own wait, which is none here.
 #[tokio::test]
 async fn b05_a_failure_starts_the_next_attempt_at_once() {
     let hour = Duration::from_secs(3600);
@@ -263,7 +264,15 @@ async fn attempts_go_where_they_are_sent() {
         .map(|attempt| attempt.endpoint().to_owned())
         .collect();
     assert_eq!(went, order, "{log}");
+    assert_eq!(
+        log.attempts()[0].outcome(),
+        AttemptOutcome::Discarded,
+        "{log}"
+    );
     for (number, arrival) in fleet.seen.of("sent").iter().enumerate() {
+        assert_eq!(arrival.previous() as usize, number);
+        let timeout = arrival.metadata.get("grpc-timeout").unwrap();
+        assert_ne!(timeout, "1n", "{number}");
         let values: Vec<_> = arrival.metadata.get_all("x-number").iter().collect();
         assert_eq!(values, [&number.to_string()[..]], "{number}");
     }
@@ -320,6 +329,29 @@ async fn a_target_knows_the_latest_failure() {
         assert_eq!(went.len(), 3, "{log}");
         assert_eq!((went[0], went[2]), (true, false), "{log}");
         assert!(!went[1], "the picker goes elsewhere: {log}");
+    }
+}
+
+/// An endpoint that is down is left to the picker: what is chosen fails no call that another replica
+/// could serve.
+#[tokio::test]
+async fn a_target_that_is_down_is_left_to_the_picker() {
+    let fleet = Fleet::start(2, |arrival: Arrival| async move { arrival.ok() }).await;
+    let gone = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    };
+    let mut uris: Vec<_> = fleet.replicas.iter().map(|replica| replica.uri()).collect();
+    uris.push(format!("http://{gone}"));
+    let down = gone.clone();
+    let builder = HedgedChannel::builder()
+        .endpoints(uris)
+        .target_with(move |_| Some(Destination::endpoint(down.as_str())));
+    let channel = builder.build().unwrap();
+    let mut client = ProbeClient::new(channel.clone());
+    for _ in 0..20 {
+        // Also the first, which waits until it is known to be down.
+        client.put(request("down")).await.unwrap();
     }
 }
 

@@ -88,7 +88,10 @@ impl http_body::Body for Replay {
 pub(crate) struct Rewind(Arc<Mutex<Rewound>>);
 
 struct Rewound {
-    rest: Body,
+    /// `None` while it is polled, or once it was cancelled.
+    rest: Option<Body>,
+    /// What came when a newer attempt had just begun.
+    handed: Option<Option<Result<Frame<Bytes>, Status>>>,
     /// What was taken, while it can be given again.
     taken: Option<Bytes>,
     keep: usize,
@@ -111,11 +114,26 @@ pub(crate) enum Upload {
     Streaming,
 }
 
+impl Rewound {
+    /// Notes what an attempt has taken.
+    fn took(&mut self, frame: &Option<Result<Frame<Bytes>, Status>>) {
+        if let Some(Ok(frame)) = frame {
+            self.taken = match (self.taken.take(), frame.data_ref()) {
+                (Some(taken), Some(data)) if taken.len() + data.len() <= self.keep => {
+                    Some(join(taken, data.clone()))
+                }
+                _ => None,
+            };
+        }
+    }
+}
+
 impl Rewind {
     /// Keeps up to `keep` bytes of `body`; 0 allows a replacement only while nothing is read.
     pub(crate) fn new(read: Bytes, rest: Body, keep: usize) -> Self {
         Self(Arc::new(Mutex::new(Rewound {
-            rest,
+            rest: Some(rest),
+            handed: None,
             taken: Some(read),
             keep,
             reader: 0,
@@ -154,7 +172,7 @@ impl Rewind {
         let (_rest, waiting) = {
             let mut rewound = self.0.lock();
             rewound.cancelled = true;
-            let rest = std::mem::take(&mut rewound.rest);
+            let rest = rewound.rest.take();
             // The caller's own code runs in its drop: not under the lock.
             (rest, rewound.waiting.take())
         };
@@ -167,6 +185,12 @@ impl Rewind {
     pub(crate) fn can_rewind(&self) -> bool {
         self.0.lock().taken.is_some()
     }
+}
+
+/// The reason is what the HTTP/2 stack puts into its RST_STREAM.
+fn cancelled() -> Status {
+    let reason = h2::Error::from(h2::Reason::CANCEL);
+    Status::from_error(Box::new(reason))
 }
 
 /// A [`Rewind`]'s body in one attempt.
@@ -187,26 +211,56 @@ impl http_body::Body for RewindBody {
         if let Some(bytes) = self.again.take() {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
+        let mut rest = {
+            let mut rewound = self.shared.lock();
+            if rewound.reader != self.reader {
+                return Poll::Ready(None);
+            }
+            if rewound.cancelled {
+                return Poll::Ready(Some(Err(cancelled())));
+            }
+            if let Some(handed) = rewound.handed.take() {
+                rewound.took(&handed);
+                return Poll::Ready(handed);
+            }
+            match rewound.rest.take() {
+                Some(rest) => {
+                    rewound.waiting = None;
+                    rest
+                }
+                // The attempt before is at it, and tells when it is done.
+                None => {
+                    rewound.waiting = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+            }
+        };
+        // The caller's own code runs in it, and may drop the response: not under the lock.
+        let polled = Pin::new(&mut rest).poll_frame(cx);
+        let ended = matches!(polled, Poll::Ready(None)) || rest.is_end_stream();
         let mut rewound = self.shared.lock();
+        if rewound.cancelled {
+            drop(rewound);
+            return Poll::Ready(Some(Err(cancelled())));
+        }
+        rewound.ended |= ended;
+        rewound.rest = Some(rest);
         if rewound.reader != self.reader {
+            // A newer attempt has begun meanwhile: what has come is its.
+            if let Poll::Ready(frame) = polled {
+                rewound.handed = Some(frame);
+            }
+            let newer = rewound.waiting.take();
+            drop(rewound);
+            if let Some(newer) = newer {
+                newer.wake();
+            }
             return Poll::Ready(None);
         }
-        if rewound.cancelled {
-            // The reason is what the stack puts into its RST_STREAM.
-            let reason = h2::Error::from(h2::Reason::CANCEL);
-            return Poll::Ready(Some(Err(Status::from_error(Box::new(reason)))));
-        }
-        let polled = Pin::new(&mut rewound.rest).poll_frame(cx);
         rewound.waiting = polled.is_pending().then(|| cx.waker().clone());
-        if let Poll::Ready(Some(Ok(frame))) = &polled {
-            rewound.taken = match (rewound.taken.take(), frame.data_ref()) {
-                (Some(taken), Some(data)) if taken.len() + data.len() <= rewound.keep => {
-                    Some(join(taken, data.clone()))
-                }
-                _ => None,
-            };
+        if let Poll::Ready(frame) = &polled {
+            rewound.took(frame);
         }
-        rewound.ended |= matches!(polled, Poll::Ready(None)) || rewound.rest.is_end_stream();
         polled
     }
 
@@ -216,6 +270,7 @@ impl http_body::Body for RewindBody {
         }
         let rewound = self.shared.lock();
         // An end here would be the request's own, and the server would take it for whole.
-        !rewound.cancelled && rewound.rest.is_end_stream()
+        let over = |rest: &Body| rest.is_end_stream();
+        !rewound.cancelled && rewound.handed.is_none() && rewound.rest.as_ref().is_some_and(over)
     }
 }

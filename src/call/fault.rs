@@ -78,7 +78,8 @@ impl Fault {
                 if hyper.is_canceled() {
                     unsent = Some(Unsent::NeverSent);
                 }
-                lost |= hyper.is_closed() || hyper.is_incomplete_message();
+                // A connection whose keep-alive was not answered ends with a timeout of hyper's.
+                lost |= hyper.is_closed() || hyper.is_incomplete_message() || hyper.is_timeout();
                 gone |= hyper.is_user();
             }
             if let Some(h2) = cause.downcast_ref::<h2::Error>() {

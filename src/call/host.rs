@@ -112,6 +112,8 @@ pub(crate) struct CallHost {
     hedges: Option<Unended>,
     /// The launch whose answer ended the race.
     winner: Option<Launch>,
+    /// The newest launch was sent: it does not wait for an endpoint.
+    placed: bool,
     /// For the user's hooks; kept only where there are some.
     last_failure: Option<Status>,
     /// The request as delays see it, from the first on.
@@ -177,6 +179,7 @@ impl CallHost {
             outran: None,
             hedges: None,
             winner: None,
+            placed: false,
             last_failure: None,
             view: None,
             unplaced: None,
@@ -200,6 +203,11 @@ impl CallHost {
                 Source::Passing(rewind) => Some(rewind),
             },
         }
+    }
+
+    /// Whether a stream's first message ends the race.
+    pub(crate) fn races_for_message(&self) -> bool {
+        matches!(self.terms.until, Until::Message(_))
     }
 
     /// `now` of the race, on the channel's clock.
@@ -259,7 +267,7 @@ impl CallHost {
     }
 
     /// Where the user sends the attempt, and what it carries by the user's word.
-    fn target(&mut self, now: Duration, number: u32, kind: AttemptKind) -> Targeted {
+    fn target(&mut self, now: Duration, launch: &Launch, kind: AttemptKind) -> Targeted {
         let mut targeted = Targeted {
             headers: self.prototype.headers.clone(),
             extensions: self.prototype.extensions.clone(),
@@ -268,10 +276,13 @@ impl CallHost {
         let Some(targeting) = self.method.targeting() else {
             return targeted;
         };
+        // What no descriptor knows has a name all the same.
+        let (_, name) = self.shared.methods().find(self.prototype.uri.path());
         let attempt = hooks::Unplaced {
-            number,
+            number: launch.id,
+            previous: launch.previous,
             kind,
-            method: self.method.name(),
+            method: name,
             elapsed: now,
             last_failure: self.last_failure.as_ref(),
         };
@@ -281,8 +292,10 @@ impl CallHost {
             only,
         } = &mut targeted;
         *only = targeting.of(&attempt, headers, extensions);
-        if let Some(unknown) = only.take_if(|it| !self.shared.endpoints().knows(it)) {
-            targeting.failed(self.method.name(), &format!("there is no {unknown:?}"));
+        // One that is being connected is waited for; where there is none, or it is down, the picker
+        // does what it can.
+        if let Some(gone) = only.take_if(|it| !self.shared.endpoints().may_serve(it)) {
+            targeting.failed(name, &format!("{gone:?} is not there, or down"));
         }
         targeted
     }
@@ -464,7 +477,7 @@ impl Host for CallHost {
             Purpose::Retry => AttemptKind::Retry,
             Purpose::Replacement => AttemptKind::Replacement,
         };
-        let targeted = self.target(now, launch.id, kind);
+        let targeted = self.target(now, &launch, kind);
         let wanted = Wanted {
             purpose,
             only: targeted.only.as_ref(),
@@ -480,6 +493,7 @@ impl Host for CallHost {
                     .is_worth_waiting(&self.tried, wanted) =>
             {
                 let shared = Arc::clone(&self.shared);
+                self.placed = false;
                 let only = targeted.only;
                 let place = Place {
                     purpose,
@@ -533,6 +547,7 @@ impl Host for CallHost {
         }
         let ticket = Ticket::new(Arc::clone(&self.shared), Arc::clone(&endpoint));
         self.tried.push(endpoint);
+        self.placed = true;
         let held = Held {
             ticket,
             telemetry: told,
@@ -549,6 +564,10 @@ impl Host for CallHost {
     }
 
     fn delay(&mut self, now: Duration, launch: &Launch) -> Option<Delaying> {
+        // The delay counts from when it is sent.
+        if !self.placed {
+            return None;
+        }
         let Timing::With(delay) = &self.terms.hedge.as_ref()?.timing else {
             return None;
         };

@@ -179,9 +179,12 @@ impl Call {
             (_, Err(_)) if overrides.repeatable => Ok("marked by the request"),
             (_, known) => known,
         };
+        // A request that carries a key of its own may be raced all the same.
+        let retries_only = self.method.retries_only() && !overrides.repeatable;
+        let hedge = hedge.filter(|_| !retries_only);
         let limit = self.shared.buffer_limit();
-        let further =
-            self.method.max_attempts() > 1 && (hedge.is_some() || self.method.retry().enabled);
+        let further = self.method.max_attempts() > 1
+            && (hedge.is_some() || self.method.retry(hedge.is_some()).enabled);
         let body = match repeatable {
             // A stream is passed on, never kept.
             Err(_) if shape != Shape::Unary => Source::Passing(Rewind::new(Bytes::new(), body, 0)),
@@ -248,7 +251,7 @@ impl Call {
             max_attempts,
             max_concurrent: hedge.map_or(1, |hedge| hedge.max_concurrent),
             hedging: hedge.is_some() && max_attempts > 1,
-            retries: self.method.retry().enabled,
+            retries: self.method.retry(hedge.is_some()).enabled,
             eager: hedge.is_some_and(|hedge| hedge.timing == Timing::OnFailure),
             max_unsent: MAX_UNSENT,
             deadline: self.deadline,
@@ -330,11 +333,12 @@ impl Call {
                 Ok(Response::from_parts(head, body))
             }
             Reply::Open(response) => {
+                let proven = host.races_for_message() && response.body().enough;
                 let (telemetry, log, probe, upload) = self.won(host);
                 let (mut head, front) = response.into_parts();
                 head.extensions.insert(log.finish(at));
                 let deadline = self.expires().map(|at| (at, Box::pin(sleep_until(at))));
-                let open = Box::new(Open {
+                let mut open = Box::new(Open {
                     method: Arc::clone(&self.method),
                     held,
                     telemetry,
@@ -342,6 +346,9 @@ impl Call {
                     deadline,
                     upload,
                 });
+                if proven {
+                    open.prove();
+                }
                 Ok(Response::from_parts(
                     head,
                     Body::new(Tail::new(front, open)),

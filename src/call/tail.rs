@@ -96,7 +96,7 @@ impl Open {
 
     /// A stream's message has come: enough for the half-open breaker. A stream may go on for hours,
     /// and is as often dropped as ended.
-    fn prove(&mut self) {
+    pub(crate) fn prove(&mut self) {
         if self.method.shape() != Shape::Unary
             && let Some(circuit) = self.method.circuit()
             && let Some(probe) = self.probe.take()

@@ -322,8 +322,9 @@ impl Builder {
     }
 
     /// What is an answer and what a failure that another attempt could better, by the status, the
-    /// metadata and, if it is asked for, the message. It is asked once for each complete response of
-    /// a repeatable call; the breaker and the load go by the status alone. It runs on the call's
+    /// metadata and, if it is asked for, the message. It is asked once for each complete response: not
+    /// for a streamed answer whose first message ended the race, nor for one longer than
+    /// [`response_limit`](Self::response_limit). The breaker and the load go by the status alone. It runs on the call's
     /// path, so it must not block. A panic in it is reported, and says nothing.
     ///
     /// ```
@@ -350,10 +351,11 @@ impl Builder {
 
     /// Where each attempt goes, and what it carries: an endpoint, a locality, or what the picker
     /// chooses (`None`); metadata and extensions of its own. It is asked just before an attempt
-    /// starts, the original included, once all gates hold and `on_hedge` is over; again where a
-    /// connection was lost before the attempt was sent. An endpoint that does not exist is
-    /// reported and left to the picker; one that is not connected is waited for by an original or a
-    /// retry, and keeps a hedge back. It runs on the call's path, so it must not block. A panic in it
+    /// starts, the original included, once all gates hold and `on_hedge` is over; and again each time
+    /// that the attempt waits for a connection, or loses one before it was sent: so it should choose by
+    /// what it is shown, not by counting. An endpoint that does not exist or is down is reported, and
+    /// the picker chooses; one that is being connected is waited for by an original or a retry, and
+    /// keeps a hedge back. It runs on the call's path, so it must not block. A panic in it
     /// is reported, and chooses nothing.
     ///
     /// ```

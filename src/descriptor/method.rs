@@ -57,6 +57,16 @@ impl MethodDescriptor {
         }
     }
 
+    /// Leaves nothing of what it asks for, and forbids to repeat it.
+    #[cfg(feature = "reflection")]
+    pub(crate) fn veto(&mut self) {
+        self.service = Options::default();
+        self.method = Options {
+            idempotent: Some(false),
+            ..Options::default()
+        };
+    }
+
     /// Takes an HTTP GET, which by HTTP's own rules has no side effects, for a declaration.
     pub(crate) fn trust_http_get(&mut self) {
         if self.http_get && self.level == IdempotencyLevel::Unspecified {

@@ -288,11 +288,12 @@ impl EndpointSet {
         coming
     }
 
-    /// Whether an endpoint is one of these, connected or not.
-    pub(crate) fn knows(&self, destination: &Destination) -> bool {
+    /// Whether one of these endpoints is connected, or being connected with nothing known against it.
+    pub(crate) fn may_serve(&self, destination: &Destination) -> bool {
         let endpoints = self.shared.endpoints.load();
-        let mut endpoints = endpoints.iter();
-        self.opaque || endpoints.any(|endpoint| destination.includes(endpoint))
+        let up = |it: &Endpoint| it.is_ready() || it.last_error().is_none();
+        let mut chosen = endpoints.iter().filter(|it| destination.includes(it));
+        self.opaque || chosen.any(|it| up(it))
     }
 
     /// A call could not connect.

@@ -12,6 +12,7 @@ use crate::{endpoint::Destination, log::AttemptKind};
 /// function sees it. What is written to it is this attempt's alone.
 pub struct NextAttempt<'a> {
     pub(crate) number: u32,
+    pub(crate) previous: u32,
     pub(crate) kind: AttemptKind,
     pub(crate) method: &'a str,
     pub(crate) elapsed: Duration,
@@ -21,9 +22,16 @@ pub struct NextAttempt<'a> {
 }
 
 impl NextAttempt<'_> {
-    /// Its number, as in the call log: 0 is the original.
+    /// Its number, as in the call log: 0 is the original. One that was never sent and is replaced
+    /// took a number too: [`previous`](Self::previous) counts those that count.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Attempts before it that count, as `grpc-previous-rpc-attempts` has it: 0 for the original and
+    /// what replaces it, 1 for the first hedge or retry.
+    pub fn previous(&self) -> u32 {
+        self.previous
     }
 
     /// Why it starts.
@@ -52,8 +60,8 @@ impl NextAttempt<'_> {
         &self.metadata
     }
 
-    /// The same, to be changed. `grpc-timeout`, `grpc-previous-rpc-attempts` and the trace context are
-    /// written after this, and what describes the body stays as it is.
+    /// The same, to be changed. `grpc-timeout`, `grpc-previous-rpc-attempts` and what describes the body
+    /// stay as they are, and the trace context is written after this.
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
         &mut self.metadata
     }
@@ -79,12 +87,14 @@ impl fmt::Debug for NextAttempt<'_> {
     }
 }
 
-/// What the body is, or how the connection treats it: not a matter of one attempt.
-const FIXED: [HeaderName; 4] = [
+/// What the body is, how the connection treats it, and what is the channel's own to say.
+const FIXED: [HeaderName; 6] = [
     header::CONTENT_TYPE,
     header::TE,
     HeaderName::from_static("grpc-encoding"),
     HeaderName::from_static("grpc-accept-encoding"),
+    HeaderName::from_static("grpc-timeout"),
+    HeaderName::from_static("grpc-previous-rpc-attempts"),
 ];
 
 type Choose = dyn Fn(&mut NextAttempt<'_>) -> Option<Destination> + Send + Sync;
@@ -99,6 +109,7 @@ pub(crate) struct Targeting {
 /// What is known of an attempt before it has a place.
 pub(crate) struct Unplaced<'a> {
     pub(crate) number: u32,
+    pub(crate) previous: u32,
     pub(crate) kind: AttemptKind,
     pub(crate) method: &'a str,
     pub(crate) elapsed: Duration,
@@ -126,6 +137,7 @@ impl Targeting {
     ) -> Option<Destination> {
         let mut next = NextAttempt {
             number: attempt.number,
+            previous: attempt.previous,
             kind: attempt.kind,
             method: attempt.method,
             elapsed: attempt.elapsed,

@@ -16,6 +16,9 @@ use crate::{
     service_config::Matched,
 };
 
+/// Who permits to repeat a method that nobody else declares.
+const BY_CONFIG: &str = "declared by the service config";
+
 /// One method's policy.
 #[derive(Debug)]
 pub(super) struct Merged {
@@ -25,6 +28,10 @@ pub(super) struct Merged {
     pub(super) hedge: Option<Hedge>,
     pub(super) max_attempts: u32,
     pub(super) retry: Retry,
+    /// The same where nothing is hedged.
+    pub(super) unhedged_retry: Retry,
+    /// Only a `retryPolicy` permits to repeat it.
+    pub(super) retries_only: bool,
     pub(super) retryable: Codes,
     /// The longest that a call may take.
     pub(super) timeout: Option<Duration>,
@@ -53,23 +60,29 @@ impl Merged {
             (None, Some(of_method)) => of_method,
             (None, None) => defaults.hedge.as_ref(),
         };
-        let hedge = hedge(&options, of_channel);
+        let repeatable = repeatable(descriptor, shape, config, policy);
+        // A `retryPolicy` says that another attempt may follow a failure, not that two may run at once.
+        let retries_only = repeatable == Ok(BY_CONFIG)
+            && configured.is_some_and(|configured| configured.hedge.is_none());
+        let hedge = hedge(&options, of_channel).filter(|_| !retries_only);
         if let Some(hedge) = &hedge {
             hedge.validate()?;
         }
+        let unconfigured = policy.retries().unwrap_or(&defaults.retry);
         Ok(Self {
             shape,
-            repeatable: repeatable(descriptor, shape, config, policy),
+            repeatable,
+            retries_only,
             hedge,
             max_attempts: proto
                 .max_attempts
                 .or(configured.map(|it| it.max_attempts))
                 .or(options.max_attempts)
                 .unwrap_or(defaults.max_attempts),
-            retry: configured
-                .map(|it| &it.retry)
-                .or(policy.retries())
-                .unwrap_or(&defaults.retry)
+            retry: configured.map_or(unconfigured, |it| &it.retry).clone(),
+            unhedged_retry: configured
+                .filter(|it| it.hedge.is_none())
+                .map_or(unconfigured, |it| &it.retry)
                 .clone(),
             retryable: match configured {
                 Some(configured) if proto.retryable_codes.is_empty() => configured.codes,
@@ -101,7 +114,7 @@ fn repeatable(
         (Some(false), _) => Err("vetoed by the channel"),
         (_, Repeatability::Repeatable) => Ok("declared by the .proto"),
         (Some(true), Repeatability::Unmarked) => Ok("declared by the channel"),
-        (None, Repeatability::Unmarked) if named => Ok("declared by the service config"),
+        (None, Repeatability::Unmarked) if named => Ok(BY_CONFIG),
         (None, Repeatability::Unmarked) => Err("not declared idempotent"),
     }
 }

@@ -246,29 +246,32 @@ impl MethodPolicies {
     /// those are taken to be unary, or to stream their answers where the first message is hedged.
     ///
     /// # Errors
-    /// The first policy that its method cannot have, or whose method its service lacks.
+    /// What `refuse` makes of a policy that its method cannot have, or whose method its service
+    /// lacks.
     pub(crate) fn complete(
         &self,
         descriptors: &mut Vec<MethodDescriptor>,
+        mut refuse: impl FnMut(BuildError) -> Result<(), BuildError>,
     ) -> Result<(), BuildError> {
         let mut unknown = Vec::new();
         for (path, policy) in &self.0 {
             match descriptors.binary_search_by(|known| known.path.as_str().cmp(path)) {
-                Ok(at) => policy.check(&descriptors[at])?,
+                Ok(at) => policy.check(&descriptors[at]).or_else(&mut refuse)?,
                 Err(_) => {
                     let service = &path[..=path.rfind('/').unwrap_or_default()];
                     if descriptors
                         .iter()
                         .any(|known| known.path.starts_with(service))
                     {
-                        return Err(Kind::MethodPolicy {
+                        let missing = Kind::MethodPolicy {
                             name: path.trim_start_matches('/').to_owned(),
                             why: "is not a method of its service in the descriptor sets",
-                        }
-                        .into());
+                        };
+                        refuse(missing.into())?;
+                        continue;
                     }
                     let descriptor = policy.stands_for(path);
-                    policy.check(&descriptor)?;
+                    policy.check(&descriptor).or_else(&mut refuse)?;
                     unknown.push(descriptor);
                 }
             }

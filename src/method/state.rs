@@ -7,7 +7,11 @@ use tonic_hedge_engine::{
     policy::{Hedge, PolicyError, Retry, Timing},
 };
 
-use super::{MethodPolicies, Stats, layers::Merged, windows::Windows};
+use super::{
+    MethodPolicies, Stats,
+    layers::Merged,
+    windows::{self, Windows},
+};
 use crate::{
     call::Codes,
     circuit::{Circuit, Circuits},
@@ -90,6 +94,8 @@ pub(crate) struct Method {
     hedge: Option<Arc<Hedge>>,
     max_attempts: u32,
     retry: Retry,
+    unhedged_retry: Retry,
+    retries_only: bool,
     retryable: Codes,
     timeout: Option<Duration>,
     classifier: Option<Classifier>,
@@ -118,6 +124,8 @@ impl Method {
             hedge,
             max_attempts,
             retry,
+            unhedged_retry,
+            retries_only,
             retryable,
             timeout,
             classifier,
@@ -139,6 +147,8 @@ impl Method {
             hedge: hedge.map(Arc::new),
             max_attempts,
             retry,
+            unhedged_retry,
+            retries_only,
             retryable,
             timeout,
             classifier,
@@ -166,7 +176,9 @@ impl Method {
             repeatable: Err("not in a descriptor set"),
             hedge: None,
             max_attempts: 1,
+            unhedged_retry: retry.clone(),
             retry,
+            retries_only: false,
             retryable: Codes::default(),
             timeout: None,
             classifier: None,
@@ -199,8 +211,18 @@ impl Method {
         self.max_attempts
     }
 
-    pub(crate) fn retry(&self) -> &Retry {
-        &self.retry
+    /// How failed attempts are retried, where a hedge policy is in force and where none is: a
+    /// service config's hedging has no backoff.
+    pub(crate) fn retry(&self, hedged: bool) -> &Retry {
+        match hedged {
+            true => &self.retry,
+            false => &self.unhedged_retry,
+        }
+    }
+
+    /// What permits to repeat it is a permission to retry, not to race.
+    pub(crate) fn retries_only(&self) -> bool {
+        self.retries_only
     }
 
     pub(crate) fn retryable(&self) -> Codes {
@@ -272,10 +294,15 @@ impl Method {
             let hedge = self.hedge.as_deref();
             let at = |quantile| window.quantile(now, quantile);
             let latency = || Some([at(0.5)?, at(0.95)?, at(0.99)?]);
+            let samples = window.samples(now);
+            // Few methods have more places than windows.
+            if samples == 0 && name.is_some_and(|name| **name == *windows::OTHER) {
+                return;
+            }
             estimates.push(Estimate {
                 name: name.cloned(),
                 threshold: hedge.and_then(|hedge| hedge.threshold(window.threshold(now))),
-                samples: window.samples(now),
+                samples,
                 latency: latency(),
             });
         });

@@ -69,7 +69,7 @@ impl Maker {
     /// The descriptors, and those that only policies by name know.
     fn named(&self, descriptors: &[MethodDescriptor]) -> Result<Vec<MethodDescriptor>, BuildError> {
         let mut descriptors = descriptors.to_vec();
-        self.defaults.policies.complete(&mut descriptors)?;
+        self.defaults.policies.complete(&mut descriptors, Err)?;
         Ok(descriptors)
     }
 
@@ -111,34 +111,56 @@ impl MethodTable {
     }
 
     /// Adds what a server says of its methods, once, and returns how many are known now. A method of
-    /// which that says nothing new keeps all that is measured of it.
+    /// which that says nothing new keeps all that is measured of it; another starts anew.
     ///
-    /// # Errors
-    /// The text of what is wrong with it; then all stays as it was.
+    /// Nothing is refused, since a veto may be among it: a method whose options cannot be, or that has
+    /// a policy by name that it may not have, has one attempt, and the log says why.
     #[cfg(feature = "reflection")]
-    pub(crate) fn learn(
-        &self,
-        learner: &Learner,
-        more: Vec<MethodDescriptor>,
-    ) -> Result<usize, String> {
+    pub(crate) fn learn(&self, learner: &Learner, mut more: Vec<MethodDescriptor>) -> usize {
         let Learner { own, maker } = learner;
-        let text = |error: &dyn std::error::Error| error.to_string();
-        let more = maker.checked(vec![more]).map_err(|error| text(&error))?;
-        let before = maker.named(own).map_err(|error| text(&error))?;
-        let all = descriptor::merge([own.clone(), more]);
-        let all = maker.named(&all).map_err(|error| text(&error))?;
+        let doubt = |error: &dyn std::fmt::Display| {
+            tracing::warn!(%error, "reflection: it is not repeated");
+        };
+        for method in &mut more {
+            if maker.http_get {
+                method.trust_http_get();
+            }
+            if let Err(error) = method.check() {
+                doubt(&error);
+                method.veto();
+            }
+        }
+        let complete = |mut descriptors: Vec<MethodDescriptor>| {
+            let policies = &maker.defaults.policies;
+            let refused = |error| {
+                doubt(&error);
+                Ok(())
+            };
+            let completed = policies.complete(&mut descriptors, refused);
+            completed.map(|()| descriptors).unwrap_or_default()
+        };
+        let before = maker.named(own).unwrap_or_default();
+        let all = complete(descriptor::merge([own.clone(), more]));
         let mut known = Known::with_capacity(all.len());
-        for descriptor in &all {
+        for mut descriptor in all {
             let path = descriptor.path.as_str();
             let same = before.binary_search_by(|it| it.path.as_str().cmp(path));
-            let same = same.is_ok_and(|at| before[at] == *descriptor);
+            let same = same.is_ok_and(|at| before[at] == descriptor);
             let method = match self.known.get(path).filter(|_| same) {
-                Some(method) => Arc::clone(method),
-                None => maker.method(descriptor).map_err(|error| text(&error))?,
+                Some(method) => Ok(Arc::clone(method)),
+                None => maker.method(&descriptor),
             };
-            known.insert(path.into(), method);
+            let method = method.or_else(|error| {
+                doubt(&error);
+                descriptor.veto();
+                maker.method(&descriptor)
+            });
+            // Without it the path has one attempt, as all that nobody knows.
+            if let Ok(method) = method {
+                known.insert(descriptor.path.into(), method);
+            }
         }
-        Ok(self.learned.get_or_init(|| known).len())
+        self.learned.get_or_init(|| known).len()
     }
 
     fn known(&self) -> &Known {

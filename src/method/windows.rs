@@ -12,9 +12,15 @@ use super::Estimator;
 use crate::endpoint::Endpoint;
 
 /// Windows of one method by endpoint or locality; those without samples make room at half of it.
-/// A window takes some 60 KiB (see [`Ring`]), so a method takes some 8 MiB at most. What comes
-/// beyond shares one.
+/// What comes beyond shares one. A window takes some 60 KiB where latencies span three orders of
+/// magnitude, and 206 KiB at most (see [`Ring`]).
 const MOST: usize = 128;
+
+/// How often room is made: it looks at all of them under the lock.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// What the shared one is called.
+pub(super) const OTHER: &str = "other";
 
 /// Where a method's latencies are recorded.
 #[derive(Debug)]
@@ -30,8 +36,15 @@ pub(crate) struct Each {
     scope: Scope,
     make: Make,
     /// Opt in, and read for each call: a lock that writers hold only when an endpoint is new.
-    by_name: RwLock<HashMap<Arc<str>, Arc<dyn LatencyEstimator>>>,
+    by_name: RwLock<ByName>,
     others: Arc<dyn LatencyEstimator>,
+    other: Arc<str>,
+}
+
+#[derive(Debug, Default)]
+struct ByName {
+    windows: HashMap<Arc<str>, Arc<dyn LatencyEstimator>>,
+    swept: Option<Duration>,
 }
 
 /// What makes a window.
@@ -62,6 +75,7 @@ impl Windows {
                 make,
                 by_name: RwLock::default(),
                 others: make.one().into(),
+                other: OTHER.into(),
             }),
         }
     }
@@ -84,9 +98,10 @@ impl Windows {
         match self {
             Self::One(window) => see(None, &**window),
             Self::Each(each) => {
-                for (name, window) in each.by_name.read().iter() {
+                for (name, window) in &each.by_name.read().windows {
                     see(Some(name), &**window);
                 }
+                see(Some(&each.other), &*each.others);
             }
         }
     }
@@ -109,20 +124,35 @@ impl Each {
     }
 
     fn of(&self, now: Duration, name: &Arc<str>) -> Arc<dyn LatencyEstimator> {
-        if let Some(window) = self.by_name.read().get(name) {
-            return Arc::clone(window);
+        {
+            let by_name = self.by_name.read();
+            if let Some(window) = by_name.windows.get(name) {
+                return Arc::clone(window);
+            }
+            if by_name.windows.len() >= MOST && !by_name.is_due(now) {
+                return Arc::clone(&self.others);
+            }
         }
         let mut by_name = self.by_name.write();
-        if by_name.len() >= MOST / 2 {
-            by_name.retain(|_, window| window.samples(now) > 0);
+        if by_name.windows.len() >= MOST / 2 && by_name.is_due(now) {
+            by_name.swept = Some(now);
+            by_name.windows.retain(|_, window| window.samples(now) > 0);
         }
-        if by_name.len() >= MOST {
+        if by_name.windows.len() >= MOST {
             return Arc::clone(&self.others);
         }
         let window = by_name
+            .windows
             .entry(Arc::clone(name))
             .or_insert_with(|| self.make.one().into());
         Arc::clone(window)
+    }
+}
+
+impl ByName {
+    fn is_due(&self, now: Duration) -> bool {
+        self.swept
+            .is_none_or(|swept| now.saturating_sub(swept) >= SWEEP)
     }
 }
 
@@ -172,7 +202,7 @@ mod tests {
         for index in 0..10_000 {
             let now = minute * u32::try_from(index / 10).unwrap();
             each.of(now, &name(index)).record(now, minute);
-            assert!(each.by_name.read().len() <= MOST / 2 + 1);
+            assert!(each.by_name.read().windows.len() <= MOST / 2 + 1);
         }
     }
 
@@ -184,7 +214,7 @@ mod tests {
             each.of(NOW, &name(index))
                 .record(NOW, Duration::from_millis(1));
         }
-        assert_eq!(each.by_name.read().len(), MOST);
+        assert_eq!(each.by_name.read().windows.len(), MOST);
         assert_eq!(each.others.samples(NOW), MOST as u64);
         assert_eq!(each.of(NOW, &name(7)).samples(NOW), 1);
     }

@@ -4,12 +4,13 @@ use std::{
     collections::{BTreeMap, HashSet},
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_core::Stream;
 use http::uri::PathAndQuery;
 use prost::{Message, bytes::Bytes};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::timeout};
 use tonic::{Code, Request, Status, Streaming, client::Grpc, transport::Channel};
 use tonic_prost::ProstCodec;
 use tonic_reflection::pb::v1::{
@@ -30,6 +31,9 @@ const OWN: &str = "grpc.reflection.";
 /// What every protobuf library brings along, and servers often leave out: it declares no service,
 /// and cannot import our options.
 const WELL_KNOWN: &str = "google/protobuf/";
+
+/// The answer to one question.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// More than any server has; without a bound an endless one would fill the memory.
 const MOST_FILES: usize = 10_000;
@@ -102,7 +106,8 @@ impl Dialogue {
         ready.map_err(|error| Failed::Status(Status::from_error(error.into())))?;
         let codec = ProstCodec::<Question, Answer>::default();
         let asked = grpc.streaming(Request::new(Questions(receiver)), path, codec);
-        let answers = asked.await.map_err(Failed::Status)?.into_inner();
+        let asked = timeout(PATIENCE, asked).await.map_err(|_| silent())?;
+        let answers = asked.map_err(Failed::Status)?.into_inner();
         Ok(Self { questions, answers })
     }
 
@@ -138,7 +143,8 @@ impl Dialogue {
     }
 
     async fn answer(&mut self) -> Result<Said, Failed> {
-        let answer = self.answers.message().await.map_err(Failed::Status)?;
+        let answer = timeout(PATIENCE, self.answers.message()).await;
+        let answer = answer.map_err(|_| silent())?.map_err(Failed::Status)?;
         answer
             .and_then(|answer| answer.message_response)
             .ok_or_else(lost)
@@ -154,6 +160,12 @@ fn question(ask: Ask) -> Question {
 
 fn lost() -> Failed {
     Failed::Status(Status::unavailable("the reflection stream ended early"))
+}
+
+fn silent() -> Failed {
+    Failed::Status(Status::deadline_exceeded(format!(
+        "no answer to a question in {PATIENCE:?}"
+    )))
 }
 
 fn unexpected(said: &Said) -> Failed {

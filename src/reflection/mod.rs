@@ -26,8 +26,8 @@ use crate::{
     method::Learner,
 };
 
-/// All questions to one server together. They are few and small.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// All questions to one server together: hundreds of files, one after the other, from far away.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Between tries that failed: doubled from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -105,14 +105,12 @@ async fn learn(channel: Weak<Shared>) {
         };
         let failed = match asked {
             Ok(Ok(set)) => {
-                let learned = descriptor::read(&set).map_err(|error| error.to_string());
-                let methods = shared.methods();
-                return reflection.end(
-                    match learned.and_then(|more| methods.learn(&reflection.learner, more)) {
-                        Ok(count) => ReflectionState::Learned(count),
-                        Err(why) => ReflectionState::Refused(why),
-                    },
-                );
+                return reflection.end(match descriptor::read(&set) {
+                    Ok(more) => {
+                        ReflectionState::Learned(shared.methods().learn(&reflection.learner, more))
+                    }
+                    Err(why) => ReflectionState::Refused(why.to_string()),
+                });
             }
             Ok(Err(Failed::Unsupported)) => return reflection.end(ReflectionState::Unsupported),
             Ok(Err(Failed::Incomplete(why))) => {
@@ -121,8 +119,14 @@ async fn learn(channel: Weak<Shared>) {
             Ok(Err(Failed::Status(status))) => status.to_string(),
             Err(_) => format!("no answer in {PATIENCE:?}"),
         };
-        tracing::debug!(failed, "reflection is tried again");
-        *reflection.state.lock() = ReflectionState::Asking(Some(failed));
+        let before = std::mem::replace(
+            &mut *reflection.state.lock(),
+            ReflectionState::Asking(Some(failed.clone())),
+        );
+        match before {
+            ReflectionState::Asking(None) => tracing::warn!(failed, "reflection is tried again"),
+            _ => tracing::debug!(failed, "reflection is tried again"),
+        }
         drop(shared);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LAST_PAUSE);

@@ -168,7 +168,8 @@ impl CallHost {
             return Answer::Held;
         }
         let wait = backoff.map_or(Duration::ZERO, |step| {
-            self.method.retry().backoff(step, endpoint::fraction())
+            let retry = self.method.retry(self.terms.hedge.is_some());
+            retry.backoff(step, endpoint::fraction())
         });
         Answer::Granted(wait)
     }
