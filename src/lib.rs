@@ -117,6 +117,8 @@ pub use tonic_hedge_engine::{
 #[cfg(feature = "__fuzz")]
 #[doc(hidden)]
 pub mod fuzz {
+    #[cfg(feature = "service-config")]
+    pub use crate::service_config::fuzz::service_config;
     pub use crate::{
         call::fuzz::{pushback, status, timeout, trailers},
         descriptor::fuzz::descriptor_set,

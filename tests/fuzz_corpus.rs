@@ -9,9 +9,10 @@ use tonic_hedge::fuzz;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 5] = [
+const TARGETS: [(&str, Target); 6] = [
     ("descriptor_set", fuzz::descriptor_set),
     ("pushback", fuzz::pushback),
+    ("service_config", fuzz::service_config),
     ("status", fuzz::status),
     ("timeout", fuzz::timeout),
     ("trailers", fuzz::trailers),
@@ -44,6 +45,11 @@ fn cf7_descriptor_set() {
 #[test]
 fn case_11_pushback() {
     replay("pushback");
+}
+
+#[test]
+fn cf1_service_config() {
+    replay("service_config");
 }
 
 #[test]
