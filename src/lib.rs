@@ -53,7 +53,7 @@
 //! - `service-config`: gRPC's service config, `Builder::service_config`.
 //! - `quantiles`: the CKMS summary of the crate `quantiles` as a second `Estimator`.
 //!
-//! Features only add. `__proto` is for this crate's own tests.
+//! Features only add. `__proto` and `__fuzz` are for this crate's own tests.
 //!
 //! # What is not supported
 //!
@@ -112,6 +112,18 @@ pub use tonic_hedge_engine::{
         Scope, Target, Timing, Upcoming, WinRate,
     },
 };
+
+/// What the fuzz targets in `fuzz/` call, a function of bytes for each. Not for users: no stability.
+#[cfg(feature = "__fuzz")]
+#[doc(hidden)]
+pub mod fuzz {
+    #[cfg(feature = "service-config")]
+    pub use crate::service_config::fuzz::service_config;
+    pub use crate::{
+        call::fuzz::{pushback, status, timeout, trailers},
+        descriptor::fuzz::descriptor_set,
+    };
+}
 
 /// Compiles README.md's blocks.
 #[cfg(doctest)]

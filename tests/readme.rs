@@ -88,7 +88,9 @@ fn links_lead_somewhere() {
         "README.md",
         "CHANGELOG.md",
         "CONTRIBUTING.md",
+        "docs/coming-from.md",
         "docs/observability.md",
+        "fuzz/README.md",
         "tests/README.md",
         "interop/README.md",
     ] {

@@ -8,6 +8,8 @@ mod body;
 mod classify;
 mod deadline;
 mod fault;
+#[cfg(feature = "__fuzz")]
+pub(crate) mod fuzz;
 mod host;
 mod loser;
 mod messages;

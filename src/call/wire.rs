@@ -21,7 +21,7 @@ const UNKNOWN: HeaderValue = HeaderValue::from_static("2");
 pub(crate) const PREVIOUS_ATTEMPTS: HeaderName =
     HeaderName::from_static("grpc-previous-rpc-attempts");
 /// gRFC A6: when, and whether, the next attempt may start.
-const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+pub(crate) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// The status code in `headers`, if there is one. What cannot be read is UNKNOWN, and so is
 /// a status given twice: it must never pass for success.

@@ -6,6 +6,8 @@
 //! a veto.
 
 mod error;
+#[cfg(feature = "__fuzz")]
+pub(crate) mod fuzz;
 mod merge;
 mod method;
 mod options;

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "service-config")]
 mod at;
+#[cfg(all(feature = "__fuzz", feature = "service-config"))]
+pub(crate) mod fuzz;
 #[cfg(feature = "service-config")]
 mod json;
 #[cfg(feature = "service-config")]

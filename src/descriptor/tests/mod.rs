@@ -4,6 +4,7 @@ mod damage;
 mod levels;
 mod names;
 mod policies;
+mod wild;
 
 use bytes::Bytes;
 use prost::Message;
