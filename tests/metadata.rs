@@ -4,7 +4,9 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use support::{Arrival, Fleet, Latch, ProbeClient, Replica, connected, probe, request, wire};
 use tokio::net::TcpListener;
@@ -313,4 +315,37 @@ async fn md7_metadata_over_the_servers_limit() {
     // Three that count, and what never left since the server had closed its connection: capped.
     let get = &channel.measured().methods[0];
     assert!(get.attempts <= 3 + 16, "{get:?}");
+}
+
+/// MD5: the caller's extensions, and the method that the generated client puts there, are in every
+/// attempt.
+#[tokio::test]
+async fn md5_extensions_reach_every_attempt() {
+    #[derive(Clone)]
+    struct Mine;
+
+    let fleet = Fleet::start(2, |arrival: Arrival| async move {
+        if arrival.previous() == 0 && arrival.request.id == "extensions" {
+            std::future::pending::<()>().await;
+        }
+        arrival.ok()
+    })
+    .await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    let builder = fleet.builder().target_with(move |attempt| {
+        let method = attempt.extensions().get::<tonic::GrpcMethod<'static>>();
+        let mine = attempt.extensions().get::<Mine>().is_some();
+        noted
+            .lock()
+            .push((method.map(|it| it.method().to_owned()), mine));
+        None
+    });
+    let channel = fleet.channel(builder).await;
+    seen.lock().clear();
+    let mut call = Request::new(request("extensions"));
+    call.extensions_mut().insert(Mine);
+    ProbeClient::new(channel).get(call).await.unwrap();
+    let both = (Some("Get".to_owned()), true);
+    assert_eq!(*seen.lock(), [both.clone(), both]);
 }

@@ -50,6 +50,8 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
                 Ok(round) => round,
                 Err(error) => {
                     report.add(&case, Err(error));
+                    // What it left behind would spoil the next.
+                    world.clear().await?;
                     continue;
                 }
             };

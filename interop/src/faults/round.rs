@@ -63,6 +63,11 @@ pub(crate) struct Calls {
 }
 
 impl World {
+    /// Takes every fault away.
+    pub(crate) async fn clear(&self) -> Result<(), Box<dyn Error>> {
+        self.proxy.clear().await
+    }
+
     pub(crate) async fn start() -> Result<Self, Box<dyn Error>> {
         let arrivals = Arrivals::default();
         let mut replicas = Vec::new();

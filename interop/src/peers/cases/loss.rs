@@ -43,7 +43,7 @@ pub(super) async fn goaway(mode: Mode, replicas: &mut Replicas) -> Outcome {
     load.more(SOME).await?;
     replicas.a.tell("drain").await?;
 
-    let response = held.await??;
+    let response = held.await?.map_err(|status| causes(&status))?;
     ensure!(response.get_ref().replica == "a", "{response:?}");
     replicas.a.event("drained", "").await?;
     load.more(SOME).await?;
@@ -173,6 +173,17 @@ async fn at_a(
         tokio::time::sleep(BETWEEN).await;
     }
     Err("the picker never chose a".into())
+}
+
+/// A status and what caused it, down to the transport.
+fn causes(status: &Status) -> String {
+    let mut text = status.to_string();
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        text.push_str(&format!(" <- {error}"));
+        source = error.source();
+    }
+    text
 }
 
 /// Whether the server itself has refused the call, as grpcio does with what comes between its
