@@ -222,15 +222,23 @@ async fn fa6_evicted_by_keepalive() {
     let channel = HedgedChannel::builder()
         .endpoints([endpoint])
         .descriptors(probe::FILE_DESCRIPTOR_SET)
-        .without_breaker()
         .build()
         .unwrap();
     let mut client = ProbeClient::new(channel.clone());
     client.put(request("warm")).await.unwrap();
     gone.notify_one();
     // No deadline: the keepalive ends them.
-    let put = client.put(request("put")).await.unwrap_err();
-    assert_eq!(put.code(), Code::Unavailable, "{put:?}");
+    let mut puts = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let mut client = client.clone();
+        puts.spawn(async move { client.put(request("put")).await.unwrap_err() });
+    }
+    for put in puts.join_all().await {
+        assert_eq!(put.code(), Code::Unavailable, "{put:?}");
+    }
+    // BR12: one connection is one failure, however it is lost.
+    let breaker = channel.measured().breakers.remove(0);
+    assert_eq!(breaker.state, tonic_hedge::BreakerState::Closed);
     let out = |endpoint: &EndpointMeasured| endpoint.state != EndpointState::Ready;
     support::until_measured(&channel, "it is out", |measured| {
         measured.endpoints.iter().all(out)
