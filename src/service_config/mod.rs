@@ -11,7 +11,8 @@ pub(crate) mod fuzz;
 mod json;
 #[cfg(feature = "service-config")]
 mod parse;
-#[cfg(all(test, feature = "service-config"))]
+#[cfg(feature = "service-config")]
+#[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeMap, time::Duration};
