@@ -11,12 +11,7 @@ use crate::{endpoint::Destination, log::AttemptKind};
 /// An attempt that is about to start, as [`Builder::target_with`](crate::Builder::target_with)'s
 /// function sees it. What is written to it is this attempt's alone.
 pub struct NextAttempt<'a> {
-    pub(crate) number: u32,
-    pub(crate) previous: u32,
-    pub(crate) kind: AttemptKind,
-    pub(crate) method: &'a str,
-    pub(crate) elapsed: Duration,
-    pub(crate) last_failure: Option<&'a Status>,
+    about: &'a Unplaced<'a>,
     metadata: MetadataMap,
     extensions: Extensions,
 }
@@ -25,34 +20,34 @@ impl NextAttempt<'_> {
     /// Its number, as in the call log: 0 is the original. One that was never sent and is replaced
     /// took a number too: [`previous`](Self::previous) counts those that count.
     pub fn number(&self) -> u32 {
-        self.number
+        self.about.number
     }
 
     /// Attempts before it that count, as `grpc-previous-rpc-attempts` has it: 0 for the original and
     /// what replaces it, 1 for the first hedge or retry.
     pub fn previous(&self) -> u32 {
-        self.previous
+        self.about.previous
     }
 
     /// Why it starts.
     pub fn kind(&self) -> AttemptKind {
-        self.kind
+        self.about.kind
     }
 
     /// `package.Service/Method`. It cannot be changed: which methods may be repeated is decided by
     /// it.
     pub fn method(&self) -> &str {
-        self.method
+        self.about.method
     }
 
     /// Since the start of the call.
     pub fn elapsed(&self) -> Duration {
-        self.elapsed
+        self.about.elapsed
     }
 
     /// The call's latest failure: a server's status, or what the transport said.
     pub fn last_failure(&self) -> Option<&Status> {
-        self.last_failure
+        self.about.last_failure
     }
 
     /// The request's metadata.
@@ -80,9 +75,9 @@ impl NextAttempt<'_> {
 impl fmt::Debug for NextAttempt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NextAttempt")
-            .field("number", &self.number)
-            .field("kind", &self.kind)
-            .field("method", &self.method)
+            .field("number", &self.about.number)
+            .field("kind", &self.about.kind)
+            .field("method", &self.about.method)
             .finish_non_exhaustive()
     }
 }
@@ -136,12 +131,7 @@ impl Targeting {
         extensions: &mut Extensions,
     ) -> Option<Destination> {
         let mut next = NextAttempt {
-            number: attempt.number,
-            previous: attempt.previous,
-            kind: attempt.kind,
-            method: attempt.method,
-            elapsed: attempt.elapsed,
-            last_failure: attempt.last_failure,
+            about: attempt,
             metadata: MetadataMap::from_headers(headers.clone()),
             extensions: extensions.clone(),
         };

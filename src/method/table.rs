@@ -67,9 +67,16 @@ impl Maker {
     }
 
     /// The descriptors, and those that only policies by name know.
-    fn named(&self, descriptors: &[MethodDescriptor]) -> Result<Vec<MethodDescriptor>, BuildError> {
-        let mut descriptors = descriptors.to_vec();
-        self.defaults.policies.complete(&mut descriptors, Err)?;
+    ///
+    /// # Errors
+    /// What `refuse` makes of a policy that cannot be.
+    fn named(
+        &self,
+        mut descriptors: Vec<MethodDescriptor>,
+        refuse: impl FnMut(BuildError) -> Result<(), BuildError>,
+    ) -> Result<Vec<MethodDescriptor>, BuildError> {
+        let policies = &self.defaults.policies;
+        policies.complete(&mut descriptors, refuse)?;
         Ok(descriptors)
     }
 
@@ -91,7 +98,7 @@ impl MethodTable {
     /// The method's path, and the policy field that is out of its bounds.
     pub(crate) fn new(own: &[MethodDescriptor], maker: &Maker) -> Result<Self, BuildError> {
         let mut known = HashMap::new();
-        for descriptor in &maker.named(own)? {
+        for descriptor in &maker.named(own.to_vec(), Err)? {
             known.insert(descriptor.path.clone().into(), maker.method(descriptor)?);
         }
         let mut circuits = maker.circuits.lock();
@@ -130,17 +137,13 @@ impl MethodTable {
                 method.veto();
             }
         }
-        let complete = |mut descriptors: Vec<MethodDescriptor>| {
-            let policies = &maker.defaults.policies;
-            let refused = |error| {
-                doubt(&error);
-                Ok(())
-            };
-            let completed = policies.complete(&mut descriptors, refused);
-            completed.map(|()| descriptors).unwrap_or_default()
+        let refused = |error| {
+            doubt(&error);
+            Ok(())
         };
-        let before = maker.named(own).unwrap_or_default();
-        let all = complete(descriptor::merge([own.clone(), more]));
+        let before = maker.named(own.clone(), Err).unwrap_or_default();
+        let all = descriptor::merge([own.clone(), more]);
+        let all = maker.named(all, refused).unwrap_or_default();
         let mut known = Known::with_capacity(all.len());
         for mut descriptor in all {
             let path = descriptor.path.as_str();
