@@ -6,51 +6,26 @@
 // A panic is how a test fails, in its helpers too.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::{collections::HashSet, time::Duration};
 
-use support::{
-    latency::Latency,
-    world::{Fate, History, World},
-};
 use tonic_hedge_engine::{
-    measure::Budget,
     policy::{BudgetPolicy, Hedge},
-    race::{End, Kind, MAX_UNSENT, Pushback, Rules, Verdict},
+    race::{End, Kind, Pushback, Verdict},
 };
+use tonic_hedge_models::{Fate, History, Latency, Model, World};
 
 /// Calls in a second.
 const RATE: f64 = 200.0;
 
 const WINDOW: Duration = Duration::from_secs(30);
 
-fn rules() -> Rules {
-    Rules {
-        max_attempts: 3,
-        max_concurrent: 2,
-        hedging: true,
-        retries: true,
-        eager: false,
-        max_unsent: MAX_UNSENT,
-        deadline: None,
-    }
-}
-
 fn world(q: f64, latency: Latency) -> World {
     World {
-        hedge: Hedge::at(q),
-        rules: rules(),
+        hedge: Some(Hedge::at(q)),
         budget: None,
-        replica: Box::new(move |rng, _| (latency.draw(rng), Verdict::Answer)),
         rate: RATE,
-        calls: 20_000,
-        seed: 1,
+        ..World::new(Model::Independent(latency))
     }
-}
-
-fn budget(policy: BudgetPolicy) -> Option<Budget> {
-    Some(Budget::new(&policy).unwrap())
 }
 
 fn is_hedged(fate: &Fate) -> bool {
@@ -97,7 +72,7 @@ fn the_hedge_rate_is_1_minus_q_for_log_normal_latencies() {
 
 #[test]
 fn the_hedge_rate_is_1_minus_q_for_bimodal_latencies() {
-    steady(Latency::Bimodal);
+    steady(Latency::BIMODAL);
 }
 
 #[test]
@@ -114,10 +89,10 @@ fn th7_a_tenfold_shift_is_over_within_one_window() {
     for latency in Latency::ALL {
         for q in [0.9, 0.95] {
             let history = World {
-                budget: budget(policy.clone()),
-                replica: Box::new(move |rng, clock| {
-                    let factor = if clock < shift { 1 } else { 10 };
-                    (latency.draw(rng) * factor, Verdict::Answer)
+                budget: Some(policy.clone()),
+                model: Model::scripted(move |attempt, draws| {
+                    let factor = if attempt.clock < shift { 1 } else { 10 };
+                    (latency.draw(draws) * factor, Verdict::Answer)
                 }),
                 calls: 34_000,
                 ..world(q, latency)
@@ -138,7 +113,7 @@ fn th7_a_tenfold_shift_is_over_within_one_window() {
 
 #[test]
 fn only_originals_are_recorded_and_each_once() {
-    let history = world(0.9, Latency::Bimodal).run();
+    let history = world(0.9, Latency::BIMODAL).run();
     let mut recorded = HashSet::new();
     for sample in &history.samples {
         let fate = &history.fates[sample.call];
@@ -153,17 +128,14 @@ fn only_originals_are_recorded_and_each_once() {
 /// A call is never slower than the replica that it went to first.
 #[test]
 fn hedging_shortens_the_tail_of_garbage_collection() {
-    let p99 = |history: &History| {
-        let mut took: Vec<_> = history.fates.iter().map(|fate| fate.took).collect();
-        took.sort_unstable();
-        took[took.len() * 99 / 100]
-    };
+    // At one in ten, one call in a hundred meets two slow replicas: p99 would be on that edge.
+    let latency = Latency::Bimodal { slow: 0.09 };
     let single = World {
-        rules: Rules::single(None),
-        ..world(0.88, Latency::Bimodal)
+        hedge: None,
+        ..world(0.88, latency)
     };
-    let without = p99(&single.run());
-    let with = p99(&world(0.88, Latency::Bimodal).run());
+    let without = single.run().summary().p99;
+    let with = world(0.88, latency).run().summary().p99;
     println!("p99: {without:?} without, {with:?} with hedges at p88");
     assert!(without > Duration::from_millis(500));
     assert!(with < Duration::from_millis(100));
@@ -178,8 +150,8 @@ fn bu11_a_total_outage_is_bounded_by_the_budget() {
         Verdict::Failure(Pushback::After(Duration::from_millis(100))),
     ] {
         let history = World {
-            budget: budget(policy.clone()),
-            replica: Box::new(move |rng, _| (Latency::Uniform.draw(rng), verdict)),
+            budget: Some(policy.clone()),
+            model: Model::scripted(move |_, draws| (Latency::Uniform.draw(draws), verdict)),
             calls: 10_000,
             ..world(0.95, Latency::Uniform)
         }
@@ -198,13 +170,13 @@ fn bu11_a_total_outage_is_bounded_by_the_budget() {
 fn bu12_attempts_do_not_fund_themselves() {
     let policy = BudgetPolicy::default().ratio(0.1).initial(0.0);
     let history = World {
-        budget: budget(policy),
-        replica: Box::new(move |rng, _| {
-            let verdict = match rng.bool() {
+        budget: Some(policy),
+        model: Model::scripted(|_, draws| {
+            let verdict = match draws.bool() {
                 true => Verdict::Answer,
                 false => Verdict::Failure(Pushback::None),
             };
-            (Latency::LogNormal.draw(rng), verdict)
+            (Latency::LogNormal.draw(draws), verdict)
         }),
         ..world(0.5, Latency::LogNormal)
     }
