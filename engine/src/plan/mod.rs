@@ -9,6 +9,7 @@
 //! The load is kept exactly, whatever the plan expects: each original pays its share of a hedge
 //! in, and each hedge takes a whole one out.
 
+mod drag;
 mod hedges;
 mod optimum;
 mod share;
@@ -95,6 +96,7 @@ pub struct Planner {
     /// millionths in the lower; 0 is none. In one word, so that both are of one plan.
     plan: AtomicU64,
     share: Share,
+    took: drag::Took,
     /// Locked for a count, by calls that were hedged.
     hedges: Mutex<Hedges>,
     /// Held for as long as a plan is made.
@@ -110,6 +112,7 @@ struct View {
     /// Totals at the beginning of each part of the window, the oldest first.
     parts: Vec<(Duration, Totals)>,
     forecast: Forecast,
+    drag: drag::Drag,
     got: Option<Duration>,
 }
 
@@ -160,6 +163,9 @@ pub struct PlanReading {
     pub got_load: Option<f64>,
     /// What is left of the share, in hedges. One takes 1.
     pub balance: f64,
+    /// What the plan's load costs the other calls: how much the logarithm of their time grows, for a
+    /// hedge for each call. 0 where calls do not wait for each other.
+    pub drag: f64,
 }
 
 impl Planner {
@@ -178,6 +184,7 @@ impl Planner {
             latest: hedge.maximum_delay.map_or(u32::MAX, micros),
             plan: AtomicU64::new(0),
             share: Share::new(load),
+            took: drag::Took::new(),
             hedges: Mutex::new(Hedges::new()),
             view: Mutex::new(View::new()),
         })
@@ -214,6 +221,12 @@ impl Planner {
         self.share.balance()
     }
 
+    /// A call was answered, `took` after its start.
+    #[inline]
+    pub fn call_ended(&self, took: Duration) {
+        self.took.add(took);
+    }
+
     /// A hedge that the threshold started was answered after `took` of its own time.
     pub fn hedge_ended(&self, took: Duration) {
         self.hedges.lock().ended(took);
@@ -235,8 +248,11 @@ impl Planner {
         if !view.planned.is_none_or(is_due) {
             return;
         }
-        view.planned = Some(now);
-        let calls = view.turn(now, self.window, self.share.totals());
+        let totals = self.share.totals();
+        let since = view.planned.replace(now).unwrap_or_default();
+        let seconds = now.saturating_sub(since).as_secs_f64();
+        view.drag.learn(seconds.max(1.0), totals.started, &self.took);
+        let calls = view.turn(now, self.window, totals);
         let capacity = (SAVED * self.load * calls).max(1.0);
         self.share.set_capacity(capacity);
         let hedges = {
@@ -273,6 +289,7 @@ impl Planner {
             got: view.got,
             got_load: view.load(now, self.window, self.share.totals()),
             balance: self.share.balance(),
+            drag: view.drag.of_load(),
         }
     }
 
@@ -309,6 +326,7 @@ impl Planner {
             tail: self.tail,
             load: self.load,
             capacity,
+            drag: view.drag.of_load(),
             earliest: self.earliest,
             latest: self.latest,
         };
@@ -364,6 +382,7 @@ impl View {
             state: PlanState::Learning,
             parts: Vec::with_capacity(PARTS + 2),
             forecast: Forecast::default(),
+            drag: drag::Drag::default(),
             got: None,
         }
     }

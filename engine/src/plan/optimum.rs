@@ -58,6 +58,7 @@ pub(super) struct Terms<'a> {
     pub(super) load: f64,
     /// How many hedges the share saves up.
     pub(super) capacity: f64,
+    pub(super) drag: f64,
     /// The bounds of the delay, in microseconds.
     pub(super) earliest: u32,
     pub(super) latest: u32,
@@ -142,10 +143,11 @@ impl Terms<'_> {
             from = from.max(time as u32);
             product *= time;
         }
+        let load = plan.probability * self.originals.outlasting(plan.delay);
         Outlook {
             plan,
-            score: product.ln() / TAILS.len() as f64,
-            load: plan.probability * self.originals.outlasting(plan.delay),
+            score: product.ln() / TAILS.len() as f64 + self.drag * load,
+            load,
         }
     }
 

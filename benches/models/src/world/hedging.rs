@@ -112,6 +112,12 @@ impl Hedging {
             && self.planner.as_ref().is_none_or(Planner::allow)
     }
 
+    pub(super) fn call_ended(&self, took: Duration) {
+        if let Some(planner) = &self.planner {
+            planner.call_ended(took);
+        }
+    }
+
     /// What a channel's background does each 250 ms. Returns what the planner says, if there is one.
     pub(super) fn replan(&self, clock: Duration) -> Option<PlanReading> {
         let planner = self.planner.as_ref()?;
