@@ -23,34 +23,45 @@ const USUAL: f64 = 15.0;
 /// Seconds that what was seen counts for.
 const MEMORY: f64 = 120.0;
 
-/// A call's time this far from the usual (in its logarithm) says no more: a shift has come, which no
-/// wave explains.
-const MOST: f64 = 0.5;
+/// Calls that take this much longer or shorter than usual (in the logarithm) have met a shift, which
+/// no wave explains: it is the usual from then on.
+const MOST: f64 = 1.0;
 
-/// Seconds of evidence without which there is none.
-const LEAST: f64 = 10.0;
+/// What is taken for the drag without evidence: a percent more calls makes all a percent slower. So
+/// a planner begins with a load that is worth it even then, and sees the waves before its own.
+const PRIOR: f64 = 1.0;
 
-/// A wave is over before all that it would bring in the long run has come: lasting load costs about
-/// twice as much. Found by simulation, over queues of several depths and kinds of work (1 keeps a
-/// third of the harm, 4 gives up hedges that are worth it).
-const LASTING: f64 = 2.0;
+/// Seconds of evidence that take its place.
+const ENOUGH: f64 = 20.0;
 
 /// Bits of a logarithm's fraction.
 const PLACES: u32 = 8;
 
-/// One call in the word of what they took; below it is the sum of the logarithms.
+/// One call in a second's word; below it is the sum of the logarithms.
 const ONE: u64 = 1 << 40;
 
-/// What calls have taken since somebody last looked: their number, and the sum of their times'
-/// logarithms, in one word. It takes 16 million calls, and a sum of more.
-#[derive(Debug)]
-pub(super) struct Took(AtomicU64);
+/// Seconds after which a second's calls are taken to have ended. Those that take longer are left
+/// out: of all seconds alike.
+const AWAITED: u64 = 4;
 
-/// The regression of the calls' mean logarithmic time on their rate.
+/// Seconds that are kept: those that are awaited, and as many for somebody who looks late.
+const SECONDS: usize = 2 * AWAITED as usize;
+
+/// How many calls each second brought, and what they took.
+///
+/// By the second of their start: by that of their end, the slow ones of a wave would come after it
+/// and look as if it had made them slow.
+#[derive(Debug)]
+pub(super) struct Took {
+    /// Number and sum of logarithms in one word, up to 16 million calls a second.
+    seconds: [AtomicU64; SECONDS],
+}
+
+/// The regression of the calls' mean logarithmic time on their number.
 #[derive(Debug, Default)]
 pub(super) struct Drag {
-    /// Calls started when it last looked.
-    started: u64,
+    /// The next second to look at.
+    next: u64,
     /// Calls in a second, now and usually.
     rate: f64,
     usual_rate: f64,
@@ -65,62 +76,89 @@ pub(super) struct Drag {
 
 impl Took {
     pub(super) fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self {
+            seconds: [const { AtomicU64::new(0) }; SECONDS],
+        }
     }
 
     #[inline]
-    pub(super) fn add(&self, took: Duration) {
+    pub(super) fn add(&self, now: Duration, took: Duration) {
+        if took.as_secs() >= AWAITED {
+            return;
+        }
         let micros = u64::from(micros(took).max(1));
         let octave = micros.ilog2();
         // A straight line from octave to octave is close enough to a logarithm.
         let place = (micros << PLACES >> octave) - (1 << PLACES);
         let binary = (u64::from(octave) << PLACES) + place;
+        let second = now.saturating_sub(took).as_secs();
         // Relaxed: a count, which publishes nothing.
-        self.0.fetch_add(ONE + binary, Ordering::Relaxed);
+        self.of(second).fetch_add(ONE + binary, Ordering::Relaxed);
     }
 
-    /// The mean logarithm, if there are calls. Forgets them.
-    fn take(&self) -> Option<f64> {
+    /// How many calls a second brought, and the mean logarithm of what they took. Forgets them.
+    fn take(&self, second: u64) -> (f64, f64) {
         // Relaxed: as in `add`.
-        let word = self.0.swap(0, Ordering::Relaxed);
-        let (calls, sum) = (word / ONE, word % ONE);
-        (calls > 0).then(|| sum as f64 / f64::from(1 << PLACES) / calls as f64 * LN_2)
+        let word = self.of(second).swap(0, Ordering::Relaxed);
+        let (calls, sum) = ((word / ONE) as f64, (word % ONE) as f64);
+        (calls, sum / f64::from(1 << PLACES) / calls.max(1.0) * LN_2)
+    }
+
+    fn of(&self, second: u64) -> &AtomicU64 {
+        &self.seconds[(second % SECONDS as u64) as usize]
     }
 }
 
 impl Drag {
-    /// Takes in what happened in the last `seconds`: `started` calls in all have begun until now.
-    pub(super) fn learn(&mut self, seconds: f64, started: u64, took: &Took) {
-        let rate = (started - self.started) as f64 / seconds;
-        self.started = started;
-        let Some(took) = took.take() else { return };
-        if self.usual_rate == 0.0 {
-            (self.rate, self.usual_rate, self.usual) = (rate, rate, took);
-            return;
+    /// Takes in the seconds whose calls have ended by now.
+    pub(super) fn learn(&mut self, now: Duration, took: &Took) {
+        let end = now.as_secs().saturating_sub(AWAITED);
+        // Of what is older, the words hold later seconds.
+        let kept = (end + AWAITED).saturating_sub(SECONDS as u64 - 1);
+        for second in self.next..end.min(self.next + SECONDS as u64) {
+            let (calls, took) = took.take(second);
+            if second >= kept && calls > 0.0 {
+                self.add(calls, took);
+            }
         }
-        let part = |span: f64| -(-seconds / span).exp_m1();
-        self.rate += part(WAVE) * (rate - self.rate);
-        let x = self.rate / self.usual_rate - 1.0;
-        let y = (took - self.usual).clamp(-MOST, MOST);
-        let kept = 1.0 - part(MEMORY);
-        self.seconds = self.seconds * kept + seconds;
-        self.xx = self.xx * kept + x * x * seconds;
-        self.xy = self.xy * kept + x * y * seconds;
-        self.yy = self.yy * kept + y * y * seconds;
-        self.usual_rate += part(USUAL) * (rate - self.usual_rate);
-        self.usual += part(USUAL) * (took - self.usual);
+        self.next = self.next.max(end);
     }
 
-    /// How much the logarithm of a call's time grows with a lasting load, in parts of the calls. 0
-    /// as long as it might as well be chance: what is counted is a standard error less than what was
-    /// seen.
+    fn add(&mut self, calls: f64, took: f64) {
+        if self.usual_rate == 0.0 {
+            (self.rate, self.usual_rate, self.usual) = (calls, calls, took);
+            return;
+        }
+        self.rate += (calls - self.rate) / WAVE;
+        let x = self.rate / self.usual_rate - 1.0;
+        let y = took - self.usual;
+        self.usual_rate += (calls - self.usual_rate) / USUAL;
+        if y.abs() > MOST {
+            self.usual = took;
+            return;
+        }
+        self.usual += y / USUAL;
+        let kept = 1.0 - 1.0 / MEMORY;
+        self.seconds = self.seconds * kept + 1.0;
+        self.xx = self.xx * kept + x * x;
+        self.xy = self.xy * kept + x * y;
+        self.yy = self.yy * kept + y * y;
+    }
+
+    /// How much the logarithm of a call's time grows with a load, in parts of the calls. 0 where that
+    /// might as well be chance: what is counted is a standard error less than what was seen.
     pub(super) fn of_load(&self) -> f64 {
-        if self.seconds < LEAST || self.xx <= 0.0 {
+        let known = (self.seconds / ENOUGH).min(1.0);
+        known * self.seen() + (1.0 - known) * PRIOR
+    }
+
+    fn seen(&self) -> f64 {
+        if self.xx <= 0.0 {
             return 0.0;
         }
         let slope = self.xy / self.xx;
         let rest = (self.yy - slope * self.xy).max(0.0) / self.seconds;
         let error = (rest / self.xx).sqrt();
-        LASTING * (slope - error).max(0.0)
+        (slope - error).max(0.0)
     }
 }

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use self::{
     hedges::Hedges,
-    optimum::{Outlook, Plan, Terms},
+    optimum::{Outlook, Plan, Search, Terms},
     share::{ONE, Share, Totals},
 };
 use crate::{
@@ -223,8 +223,8 @@ impl Planner {
 
     /// A call was answered, `took` after its start.
     #[inline]
-    pub fn call_ended(&self, took: Duration) {
-        self.took.add(took);
+    pub fn call_ended(&self, now: Duration, took: Duration) {
+        self.took.add(now, took);
     }
 
     /// A hedge that the threshold started was answered after `took` of its own time.
@@ -248,11 +248,9 @@ impl Planner {
         if !view.planned.is_none_or(is_due) {
             return;
         }
-        let totals = self.share.totals();
-        let since = view.planned.replace(now).unwrap_or_default();
-        let seconds = now.saturating_sub(since).as_secs_f64();
-        view.drag.learn(seconds.max(1.0), totals.started, &self.took);
-        let calls = view.turn(now, self.window, totals);
+        view.planned = Some(now);
+        view.drag.learn(now, &self.took);
+        let calls = view.turn(now, self.window, self.share.totals());
         let capacity = (SAVED * self.load * calls).max(1.0);
         self.share.set_capacity(capacity);
         let hedges = {
@@ -320,16 +318,17 @@ impl Planner {
         // With few hedges of its own a plan takes them for originals, as if it had seen as many as
         // an estimate needs.
         let doubt = self.minimum_samples as f64;
-        let terms = Terms {
+        let hedges = own.mean(count, originals, doubt);
+        let search = Search::new(Terms {
             originals,
-            hedges: &own.mean(count, originals, doubt),
+            hedges: &hedges,
             tail: self.tail,
             load: self.load,
             capacity,
             drag: view.drag.of_load(),
             earliest: self.earliest,
             latest: self.latest,
-        };
+        });
         let in_force = unpack(self.plan.load(Ordering::Relaxed)).map(|(delay, probability)| {
             let probability = match view.state {
                 // What it would be if it woke up.
@@ -341,9 +340,9 @@ impl Planner {
                 probability: probability.min(1.0),
             }
         });
-        let unhedged = terms.unhedged();
+        let unhedged = search.unhedged();
         view.forecast.unhedged = originals.time(self.tail);
-        let Some(chosen) = terms.choose(in_force) else {
+        let Some(chosen) = search.choose(in_force) else {
             // No hedge can be in time: nearly all calls are over before the earliest.
             view.state = PlanState::Resting;
             view.forecast.expected = view.forecast.unhedged;
@@ -369,7 +368,7 @@ impl Planner {
             chosen.plan
         };
         let Outlook { load, .. } = chosen;
-        view.forecast.expected = Some(Duration::from_micros(terms.time(plan, self.tail) as u64));
+        view.forecast.expected = Some(Duration::from_micros(search.time(plan, self.tail) as u64));
         view.forecast.load = Some(load * plan.probability / chosen.plan.probability);
         plan
     }

@@ -15,8 +15,8 @@ use crate::measure::Survival;
 const TAILS: [f64; 5] = [1.3, 1.15, 1.0, 0.85, 0.7];
 
 /// Coarse steps of the search in an octave of delays, and fine ones around the best of those.
-const COARSE: f64 = 12.0;
-const FINE: f64 = 72.0;
+const COARSE: f64 = 8.0;
+const FINE: f64 = 64.0;
 
 /// Plans this close are the same: the estimate knows no better.
 const SAME: f64 = 0.01;
@@ -48,7 +48,7 @@ pub(super) struct Outlook {
 }
 
 /// What a plan is made for.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Terms<'a> {
     pub(super) originals: &'a Survival,
     pub(super) hedges: &'a Survival,
@@ -58,19 +58,35 @@ pub(super) struct Terms<'a> {
     pub(super) load: f64,
     /// How many hedges the share saves up.
     pub(super) capacity: f64,
+    /// How much the logarithm of all times grows with a hedge for each call.
     pub(super) drag: f64,
     /// The bounds of the delay, in microseconds.
     pub(super) earliest: u32,
     pub(super) latest: u32,
 }
 
-impl Terms<'_> {
+/// The search for a plan.
+#[derive(Debug)]
+pub(super) struct Search<'a> {
+    terms: Terms<'a>,
+    /// The times of the [`TAILS`] without hedges.
+    alone: [f64; TAILS.len()],
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(terms: Terms<'a>) -> Self {
+        Self {
+            alone: TAILS.map(|it| terms.alone(it * terms.tail)),
+            terms,
+        }
+    }
+
     /// The plan to follow, given the one in force. `None` if no hedge can be in time.
     pub(super) fn choose(&self, in_force: Option<Plan>) -> Option<Outlook> {
         let (best, seen) = self.search(in_force)?;
         if let Some(plan) = in_force.filter(|it| self.allows(it.delay)) {
             let outlook = self.outlook(plan);
-            if outlook.score <= best + BETTER && outlook.load <= self.load * STRAY {
+            if outlook.score <= best + BETTER && outlook.load <= self.terms.load * STRAY {
                 return Some(outlook);
             }
         }
@@ -81,27 +97,28 @@ impl Terms<'_> {
 
     /// The mean logarithm of the tail's times without hedges.
     pub(super) fn unhedged(&self) -> f64 {
-        let product: f64 = TAILS.iter().map(|it| self.alone(it * self.tail)).product();
-        product.ln() / TAILS.len() as f64
+        self.alone.iter().product::<f64>().ln() / TAILS.len() as f64
     }
 
     /// The time that the share `tail` of calls outlasts under a plan, in microseconds.
     pub(super) fn time(&self, plan: Plan, tail: f64) -> f64 {
-        self.hedged(plan, self.admitted(plan), tail, plan.delay)
+        let admitted = self.terms.admitted(plan);
+        let alone = self.terms.alone(tail);
+        self.terms.hedged(plan, admitted, tail, plan.delay, alone)
     }
 
     /// The best score, and all plans that were looked at.
     fn search(&self, in_force: Option<Plan>) -> Option<(f64, Vec<Outlook>)> {
-        let latest = self.alone(TAILS[TAILS.len() - 1] * self.tail) as u32;
-        let latest = latest.min(self.latest);
-        if latest <= self.earliest {
+        let terms = &self.terms;
+        let latest = (self.alone[TAILS.len() - 1] as u32).min(terms.latest);
+        if latest <= terms.earliest {
             return None;
         }
-        let look = |delay: f64| self.outlook(self.plan(delay as u32));
-        let range = f64::from(self.earliest)..f64::from(latest);
+        let look = |delay: f64| self.outlook(terms.plan(delay as u32));
+        let range = f64::from(terms.earliest)..f64::from(latest);
         let mut seen: Vec<_> = steps(range.clone(), COARSE).map(look).collect();
         // Where the whole load is spent without a choice among calls: the live quantile's delay.
-        let all = self.alone(self.load).clamp(range.start, range.end);
+        let all = terms.alone(terms.load).clamp(range.start, range.end);
         seen.push(look(all));
         seen.extend(
             in_force
@@ -120,9 +137,29 @@ impl Terms<'_> {
     }
 
     fn allows(&self, delay: u32) -> bool {
-        (self.earliest..=self.latest).contains(&delay)
+        (self.terms.earliest..=self.terms.latest).contains(&delay)
     }
 
+    fn outlook(&self, plan: Plan) -> Outlook {
+        let terms = &self.terms;
+        let admitted = terms.admitted(plan);
+        let mut from = plan.delay;
+        let mut product = 1.0;
+        for (tail, alone) in TAILS.into_iter().zip(self.alone) {
+            let time = terms.hedged(plan, admitted, tail * terms.tail, from, alone);
+            from = from.max(time as u32);
+            product *= time;
+        }
+        let load = plan.probability * terms.originals.outlasting(plan.delay);
+        Outlook {
+            plan,
+            score: product.ln() / TAILS.len() as f64 + terms.drag * load,
+            load,
+        }
+    }
+}
+
+impl Terms<'_> {
     /// As often as the load allows at a delay.
     fn plan(&self, delay: u32) -> Plan {
         let outrun = self.originals.outlasting(delay);
@@ -132,23 +169,6 @@ impl Terms<'_> {
             1.0
         };
         Plan { delay, probability }
-    }
-
-    fn outlook(&self, plan: Plan) -> Outlook {
-        let admitted = self.admitted(plan);
-        let mut from = plan.delay;
-        let mut product = 1.0;
-        for tail in TAILS {
-            let time = self.hedged(plan, admitted, tail * self.tail, from);
-            from = from.max(time as u32);
-            product *= time;
-        }
-        let load = plan.probability * self.originals.outlasting(plan.delay);
-        Outlook {
-            plan,
-            score: product.ln() / TAILS.len() as f64 + self.drag * load,
-            load,
-        }
     }
 
     /// The part of calls beyond the delay that are hedged in the end: `p`, without those that meet an
@@ -182,8 +202,8 @@ impl Terms<'_> {
     }
 
     /// The time, not before `from`, that the share `tail` of calls outlasts.
-    fn hedged(&self, plan: Plan, admitted: f64, tail: f64, from: u32) -> f64 {
-        let alone = self.alone(tail);
+    /// `alone` is the time without hedges.
+    fn hedged(&self, plan: Plan, admitted: f64, tail: f64, from: u32, alone: f64) -> f64 {
         let mut high = alone as u32;
         if high <= plan.delay {
             return alone;
@@ -193,16 +213,22 @@ impl Terms<'_> {
             let hedge = self.hedges.outlasting(time - plan.delay);
             self.originals.outlasting(time) * (1.0 - admitted + admitted * hedge)
         };
-        // As fine as the microsecond, or a thousandth of the time.
-        while high.saturating_sub(low) > 1 + high / 1024 {
+        let (mut above, mut below) = (1.0, 0.0);
+        // To a percent, and between its ends as if the shares fell evenly.
+        while high.saturating_sub(low) > 1 + high / 128 {
             let middle = low + (high - low) / 2;
-            if shares(middle) > tail {
-                low = middle;
+            let share = shares(middle);
+            if share > tail {
+                (low, above) = (middle, share);
             } else {
-                high = middle;
+                (high, below) = (middle, share);
             }
         }
-        f64::from(high)
+        if below == 0.0 || above == 1.0 {
+            return f64::from(high);
+        }
+        let place = (above - tail) / (above - below);
+        f64::from(low) + place * f64::from(high - low)
     }
 }
 

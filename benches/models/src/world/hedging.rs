@@ -112,9 +112,9 @@ impl Hedging {
             && self.planner.as_ref().is_none_or(Planner::allow)
     }
 
-    pub(super) fn call_ended(&self, took: Duration) {
+    pub(super) fn call_ended(&self, clock: Duration, took: Duration) {
         if let Some(planner) = &self.planner {
-            planner.call_ended(took);
+            planner.call_ended(clock, took);
         }
     }
 

@@ -235,7 +235,7 @@ impl Running {
                 }
                 Step::End(end) => {
                     if matches!(end, tonic_hedge_engine::race::End::Answer(_)) {
-                        self.hedging.call_ended(now);
+                        self.hedging.call_ended(clock, now);
                     }
                     for flight in &call.flights {
                         self.fleet.discard(clock, flight);
