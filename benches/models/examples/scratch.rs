@@ -99,7 +99,7 @@ fn main() {
         let mut ch = 0;
         let mut st = [0; 3];
         let mut last = String::new();
-        for seed in 1..=seeds {
+        for seed in std::env::var("SEED").map_or(1, |it| it.parse().unwrap())..=seeds {
             let w = World {
                 rate,
                 seed,

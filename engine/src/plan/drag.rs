@@ -27,12 +27,10 @@ const MEMORY: f64 = 120.0;
 /// no wave explains: it is the usual from then on.
 const MOST: f64 = 1.0;
 
-/// What is taken for the drag without evidence: a percent more calls makes all a percent slower. So
-/// a planner begins with a load that is worth it even then, and sees the waves before its own.
+/// What is taken for the drag without evidence, give or take as much: a percent more calls makes all
+/// a percent slower. So a planner begins with a load that is worth it even then, and sees the waves
+/// before its own.
 const PRIOR: f64 = 1.0;
-
-/// Seconds of evidence that take its place.
-const ENOUGH: f64 = 20.0;
 
 /// Bits of a logarithm's fraction.
 const PLACES: u32 = 8;
@@ -145,20 +143,16 @@ impl Drag {
         self.yy = self.yy * kept + y * y;
     }
 
-    /// How much the logarithm of a call's time grows with a load, in parts of the calls. 0 where that
-    /// might as well be chance: what is counted is a standard error less than what was seen.
+    /// How much the logarithm of a call's time grows with a load, in parts of the calls: the slope that
+    /// was seen, and the less sure it is the more what was taken for it before.
     pub(super) fn of_load(&self) -> f64 {
-        let known = (self.seconds / ENOUGH).min(1.0);
-        known * self.seen() + (1.0 - known) * PRIOR
-    }
-
-    fn seen(&self) -> f64 {
-        if self.xx <= 0.0 {
-            return 0.0;
+        if self.seconds < 3.0 || self.xx <= 0.0 {
+            return PRIOR;
         }
         let slope = self.xy / self.xx;
         let rest = (self.yy - slope * self.xy).max(0.0) / self.seconds;
-        let error = (rest / self.xx).sqrt();
-        (slope - error).max(0.0)
+        let variance = rest / self.xx;
+        let drag = (slope * PRIOR * PRIOR + PRIOR * variance) / (PRIOR * PRIOR + variance);
+        drag.max(0.0)
     }
 }

@@ -46,8 +46,9 @@ const GAIN: f64 = 0.02;
 const GAIN_TO_WAKE: f64 = 0.03;
 
 /// The part of the load that explores while the plan rests, so that it learns when hedges gain
-/// again.
+/// again; and the most of the calls that it hedges for that.
 const EXPLORED: f64 = 0.1;
+const MOST_EXPLORED: f64 = 0.01;
 
 /// Parts of a window by which the load it got is counted.
 const PARTS: usize = 8;
@@ -133,7 +134,8 @@ pub enum PlanState {
     Learning,
     /// A plan is in force.
     Planned,
-    /// Hedges would gain too little: a tenth of the load goes on to see when that changes.
+    /// Hedges would gain too little: a tenth of the load, at most one call in 100, goes on to see when
+    /// that changes.
     Resting,
 }
 
@@ -329,47 +331,25 @@ impl Planner {
             earliest: self.earliest,
             latest: self.latest,
         });
-        let in_force = unpack(self.plan.load(Ordering::Relaxed)).map(|(delay, probability)| {
-            let probability = match view.state {
-                // What it would be if it woke up.
-                PlanState::Resting => probability as f64 / ONE as f64 / EXPLORED,
-                _ => probability as f64 / ONE as f64,
-            };
-            Plan {
-                delay: micros(delay),
-                probability: probability.min(1.0),
-            }
+        let in_force = unpack(self.plan.load(Ordering::Relaxed)).map(|(delay, probability)| Plan {
+            delay: micros(delay),
+            probability: probability as f64 / ONE as f64,
         });
-        let unhedged = search.unhedged();
         view.forecast.unhedged = originals.time(self.tail);
-        let Some(chosen) = search.choose(in_force) else {
-            // No hedge can be in time: nearly all calls are over before the earliest.
-            view.state = PlanState::Resting;
-            view.forecast.expected = view.forecast.unhedged;
-            view.forecast.load = Some(EXPLORED * originals.outlasting(self.earliest));
-            return Plan {
-                delay: self.earliest,
-                probability: EXPLORED,
-            };
-        };
         let gain = match view.state {
             PlanState::Resting => GAIN_TO_WAKE,
             PlanState::Planned | PlanState::Learning => GAIN,
         };
-        let plan = if chosen.score > unhedged + (1.0 - gain).ln() {
-            view.state = PlanState::Resting;
-            let probability = (chosen.plan.probability * EXPLORED).min(1.0);
-            Plan {
-                probability,
-                ..chosen.plan
-            }
-        } else {
-            view.state = PlanState::Planned;
-            chosen.plan
+        let worth = search.unhedged() + (1.0 - gain).ln();
+        let chosen = search.choose(in_force).filter(|it| it.score <= worth);
+        view.state = match chosen {
+            Some(_) => PlanState::Planned,
+            None => PlanState::Resting,
         };
-        let Outlook { load, .. } = chosen;
+        let Outlook { plan, load, .. } = chosen
+            .unwrap_or_else(|| search.rest((EXPLORED * self.load).min(MOST_EXPLORED), in_force));
         view.forecast.expected = Some(Duration::from_micros(search.time(plan, self.tail) as u64));
-        view.forecast.load = Some(load * plan.probability / chosen.plan.probability);
+        view.forecast.load = Some(load);
         plan
     }
 }

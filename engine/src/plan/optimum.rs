@@ -95,6 +95,24 @@ impl<'a> Search<'a> {
             .min_by(|a, b| a.load.total_cmp(&b.load))
     }
 
+    /// A plan that explores with about this load, at the delay where all of the load would go; the one
+    /// in force if it does.
+    pub(super) fn rest(&self, load: f64, in_force: Option<Plan>) -> Outlook {
+        let terms = &self.terms;
+        let fits = |it: &Outlook| (load / STRAY..=load * STRAY).contains(&it.load);
+        let stays = in_force
+            .filter(|it| self.allows(it.delay) && it.probability < 1.0)
+            .map(|it| self.outlook(it))
+            .filter(fits);
+        stays.unwrap_or_else(|| {
+            let delay = terms.alone(terms.load) as u32;
+            let delay = delay.clamp(terms.earliest, terms.latest);
+            let outrun = terms.originals.outlasting(delay);
+            let probability = (load / outrun.max(load)).min(1.0);
+            self.outlook(Plan { delay, probability })
+        })
+    }
+
     /// The mean logarithm of the tail's times without hedges.
     pub(super) fn unhedged(&self) -> f64 {
         self.alone.iter().product::<f64>().ln() / TAILS.len() as f64
