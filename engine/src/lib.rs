@@ -26,6 +26,7 @@
 //! - [`policy`]: what the user asks for; validated, immutable, cheap to share.
 //! - [`race`]: the pure state machine of one call, and the async driver that performs it.
 //! - [`measure`]: what is learnt while running: latency window, budget, breaker, win rate.
+//! - [`plan`]: when to hedge for a share of load that the user grants ([`policy::Hedge::within`]).
 //! - [`gate`]: the seven conditions of a hedge, judged over a snapshot of the above.
 //! - [`endpoint`]: load, choice and reset ration of endpoints, without the connections.
 //!
@@ -37,6 +38,7 @@
 pub mod endpoint;
 pub mod gate;
 pub mod measure;
+pub mod plan;
 pub mod policy;
 pub mod race;
 mod sync;

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tonic_hedge_engine::race::{End, Kind};
+use tonic_hedge_engine::{
+    plan::PlanReading,
+    race::{End, Kind},
+};
 
 /// What became of a world.
 #[derive(Clone, Debug)]
@@ -13,6 +16,8 @@ pub struct History {
     pub samples: Vec<Sample>,
     /// Further attempts that were granted.
     pub granted: usize,
+    /// What the planner said, each time that it said something else; empty without one.
+    pub plans: Vec<(Duration, PlanReading)>,
     /// The world's: what a summary leaves out.
     pub warm_up: Duration,
     /// The world's: how soon an answer has to come to be of use.
@@ -149,6 +154,7 @@ mod tests {
             fates,
             samples: Vec::new(),
             granted: 2,
+            plans: Vec::new(),
             warm_up: Duration::ZERO,
             limit: Duration::from_millis(90),
         };

@@ -13,7 +13,7 @@ pub(super) const PAGES: usize = 27;
 pub(super) const BUCKETS: usize = PAGES * SUB;
 
 /// Steps of a bucket in which a latency's place there is kept.
-const STEPS: u64 = 256;
+pub(super) const STEPS: u64 = 256;
 
 /// What a latency adds to its bucket's word: one in the upper 28 bits, its place in the lower 36.
 ///
@@ -56,7 +56,7 @@ pub(super) fn places(word: u64) -> u64 {
 }
 
 /// Where a bucket begins, in microseconds.
-fn lower(bucket: usize) -> f64 {
+pub(super) fn lower(bucket: usize) -> f64 {
     let (page, sub) = (bucket / SUB, bucket % SUB);
     let base = if page == 0 { sub } else { SUB + sub };
     base as f64 * width(bucket)

@@ -21,6 +21,7 @@ mod ckms;
 mod counts;
 mod lag;
 mod ring;
+pub(crate) mod survival;
 mod wheel;
 mod win_rate;
 mod window;
@@ -31,20 +32,21 @@ pub use budget::Budget;
 pub use ckms::Ckms;
 pub use lag::Lag;
 pub use ring::Ring;
+pub use survival::Survival;
 pub use win_rate::WinRateMeter;
 pub use window::LatencyEstimator;
 
 use std::time::Duration;
 
 /// Whole nanoseconds. They saturate after 584 years, which no process reaches.
-fn nanos(time: Duration) -> u64 {
+pub(crate) fn nanos(time: Duration) -> u64 {
     time.as_secs()
         .saturating_mul(1_000_000_000)
         .saturating_add(u64::from(time.subsec_nanos()))
 }
 
 /// Whole microseconds in 32 bits. Everything from 71.6 minutes on is the same: too long.
-fn micros(time: Duration) -> u32 {
+pub(crate) fn micros(time: Duration) -> u32 {
     let micros = time
         .as_secs()
         .saturating_mul(1_000_000)

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    LatencyEstimator,
+    LatencyEstimator, Survival,
     buckets::{self, Counts, PAGES, SUB, Spot},
     cell::{Cell, Seen, State, period},
     micros,
@@ -208,6 +208,10 @@ impl LatencyEstimator for Ring {
     fn quantile(&self, now: Duration, q: f64) -> Option<Duration> {
         let micros = self.find(now, &self.counts(now), q)?;
         Some(Duration::from_micros(micros.into()))
+    }
+
+    fn survival(&self, now: Duration) -> Option<Survival> {
+        Some(Survival::of(&self.counts(now)))
     }
 
     fn samples(&self, now: Duration) -> u64 {

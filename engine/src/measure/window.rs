@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use super::Survival;
+
 /// The recent latencies of one method, and the quantile of them that times a hedge.
 ///
 /// Only originals are recorded: to the trailers where they answered, as cut off at the time they
@@ -34,6 +36,15 @@ pub trait LatencyEstimator: Send + Sync + fmt::Debug {
     ///
     /// `None` with an empty window or in the top bucket.
     fn quantile(&self, now: Duration, q: f64) -> Option<Duration>;
+
+    /// The share of the window's originals that outlasts each time: what
+    /// [`Planner`](crate::plan::Planner) plans with. Computed now, and not on a call's path.
+    ///
+    /// `None` from an estimator that cannot say: then there is never a plan.
+    fn survival(&self, now: Duration) -> Option<Survival> {
+        let _ = now;
+        None
+    }
 
     /// Samples in the window.
     fn samples(&self, now: Duration) -> u64;

@@ -25,6 +25,9 @@ use super::{BoxError, Delay, PolicyError, Upcoming, WinRate};
 pub struct Hedge {
     /// What makes a hedge due.
     pub timing: Timing,
+    /// The quantile of whole calls that [`Timing::Within`] brings down; nothing else reads it.
+    /// Default 0.99; 0.5 <= q < 1.
+    pub target_quantile: f64,
     /// Attempts in flight at once, the original included. Default 2; at least 2.
     pub max_concurrent: u32,
     /// Recent calls that the estimate needs before any hedge fires. Default 20; at least 1.
@@ -56,6 +59,12 @@ pub struct Hedge {
 pub enum Timing {
     /// The newest attempt outran this live quantile of its method's latency.
     Quantile(f64),
+    /// The newest attempt outran the delay that brings the target quantile lowest for at most this
+    /// share of extra calls.
+    Within {
+        /// Hedges for each original, at most.
+        load: f64,
+    },
     /// The newest attempt has run for this long.
     After(Duration),
     /// The newest attempt has run for as long as this function says.
@@ -95,6 +104,31 @@ impl Hedge {
     /// method's latency. It is also the extra load: 0.95 costs about 5 %.
     pub fn at(quantile: f64) -> Self {
         Self::timed(Timing::Quantile(quantile))
+    }
+
+    /// Hedges when, and as often as, it brings the target quantile of the method's calls lowest
+    /// ([`Hedge::target_quantile`], 0.99 unless said), for at most `load` (0 < load <= 0.5) hedges
+    /// for each call: see [`plan`](crate::plan).
+    ///
+    /// [`Hedge::at`] costs a share of extra calls and takes the delay that comes with it. Where more
+    /// calls are slow than that share, its threshold lies among the slow ones and gains little: this
+    /// finds the delay below them, which for a little more load gains nearly all. And where hedges
+    /// gain nothing it hardly sends any.
+    ///
+    /// Until the window holds `minimum_samples`, and enough of them in the tail (3 for each
+    /// `1 - target_quantile`: 300 at 0.99), the threshold is the live quantile `1 - load`.
+    ///
+    /// ```
+    /// use tonic_hedge_engine::policy::Hedge;
+    ///
+    /// assert!(Hedge::within(0.05).target_quantile(0.999).validate().is_ok());
+    /// assert_eq!(
+    ///     Hedge::within(0.7).validate().unwrap_err().to_string(),
+    ///     "Hedge.load: 0.7 is not in (0, 0.5]",
+    /// );
+    /// ```
+    pub fn within(load: f64) -> Self {
+        Self::timed(Timing::Within { load })
     }
 
     /// Hedges a call whose newest attempt has run for `delay`. A fixed delay ages: prefer
@@ -140,6 +174,7 @@ impl Hedge {
     fn timed(timing: Timing) -> Self {
         Self {
             timing,
+            target_quantile: 0.99,
             max_concurrent: 2,
             minimum_samples: 20,
             minimum_delay: Duration::from_millis(10),
@@ -151,6 +186,13 @@ impl Hedge {
             suppress_at: 0.5,
             win_rate: None,
         }
+    }
+
+    /// Sets [`Hedge::target_quantile`](Hedge#structfield.target_quantile).
+    #[must_use]
+    pub fn target_quantile(mut self, quantile: f64) -> Self {
+        self.target_quantile = quantile;
+        self
     }
 
     /// Sets [`Hedge::max_concurrent`].
@@ -225,7 +267,17 @@ impl Hedge {
 
     /// Whether the delay is measured, so that gate 5 asks for samples.
     pub fn is_measured(&self) -> bool {
-        matches!(self.timing, Timing::Quantile(_))
+        self.quantile().is_some()
+    }
+
+    /// The live quantile that the estimate follows: what times the hedges, or does so until there is
+    /// a plan. `None` where the delay is not measured.
+    pub fn quantile(&self) -> Option<f64> {
+        match self.timing {
+            Timing::Quantile(quantile) => Some(quantile),
+            Timing::Within { load } => Some(1.0 - load),
+            Timing::After(_) | Timing::With(_) | Timing::OnFailure => None,
+        }
     }
 
     /// The delay before a hedge, from what the estimate says (`None` without samples, or where a
@@ -237,7 +289,7 @@ impl Hedge {
         match self.timing {
             Timing::After(delay) => Some(delay),
             Timing::With(_) | Timing::OnFailure => None,
-            Timing::Quantile(_) => measured
+            Timing::Quantile(_) | Timing::Within { .. } => measured
                 .map(|measured| {
                     let ceiling = self.maximum_delay.unwrap_or(Duration::MAX);
                     measured.max(self.minimum_delay).min(ceiling)
@@ -254,6 +306,16 @@ impl Hedge {
         if let Timing::Quantile(q) = self.timing {
             PolicyError::unless((0.5..1.0).contains(&q), "Hedge.quantile", q, "in [0.5, 1)")?;
         }
+        if let Timing::Within { load } = self.timing {
+            let fits = load > 0.0 && load <= 0.5;
+            PolicyError::unless(fits, "Hedge.load", load, "in (0, 0.5]")?;
+        }
+        PolicyError::unless(
+            (0.5..1.0).contains(&self.target_quantile),
+            "Hedge.target_quantile",
+            self.target_quantile,
+            "in [0.5, 1)",
+        )?;
         PolicyError::unless(
             self.max_concurrent >= 2,
             "Hedge.max_concurrent",

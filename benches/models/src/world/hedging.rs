@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tonic_hedge_engine::{
     measure::{Budget, LatencyEstimator, Ring, WinRateMeter},
-    policy::{Hedge, PolicyError, Retry, Timing},
+    plan::{PlanReading, Planner},
+    policy::{Hedge, PolicyError, Retry},
     race::{Ask, Kind},
 };
 
@@ -14,6 +15,7 @@ use super::World;
 pub(super) struct Hedging {
     hedge: Option<Hedge>,
     ring: Ring,
+    planner: Option<Planner>,
     budget: Option<Budget>,
     win_rate: Option<WinRateMeter>,
     retry: Retry,
@@ -31,10 +33,12 @@ impl Hedging {
         let recorded = hedge.clone().unwrap_or_else(Hedge::on_failure);
         Self {
             ring: Ring::new(
-                followed(&recorded),
+                // Where none is asked for, it is one for reports.
+                recorded.quantile().unwrap_or(0.95),
                 recorded.window,
                 recorded.minimum_samples,
             ),
+            planner: Planner::new(&recorded),
             budget: world.budget.as_ref().map(|it| valid(Budget::new(it))),
             win_rate: recorded
                 .win_rate
@@ -58,7 +62,14 @@ impl Hedging {
         {
             meter.started(clock);
         }
-        self.hedge.as_ref()?.threshold(self.ring.threshold(clock))
+        if kind == Kind::Original
+            && let Some(planner) = &self.planner
+        {
+            planner.started();
+        }
+        let planned = self.planner.as_ref().and_then(Planner::delay);
+        let measured = planned.or_else(|| self.ring.threshold(clock));
+        self.hedge.as_ref()?.threshold(measured)
     }
 
     /// Whether a further attempt may start, and after what wait. `other` says whether a replica
@@ -98,6 +109,24 @@ impl Hedging {
             && other
             && self.budget.as_ref().is_none_or(funded)
             && self.win_rate.as_ref().is_none_or(|it| it.allow(clock))
+            && self.planner.as_ref().is_none_or(Planner::allow)
+    }
+
+    /// What a channel's background does each 250 ms. Returns what the planner says, if there is one.
+    pub(super) fn replan(&self, clock: Duration) -> Option<PlanReading> {
+        let planner = self.planner.as_ref()?;
+        planner.replan(clock, &self.ring);
+        Some(planner.reading(clock))
+    }
+
+    /// A hedge was answered, or discarded, after that time.
+    pub(super) fn hedge_ended(&self, ran: Duration, cut: bool) {
+        if let Some(planner) = &self.planner {
+            match cut {
+                false => planner.hedge_ended(ran),
+                true => planner.hedge_cut(ran),
+            }
+        }
     }
 
     /// An original answered after that time.
@@ -117,14 +146,6 @@ impl Hedging {
         {
             meter.won(clock);
         }
-    }
-}
-
-/// The quantile that the window follows. Where none is asked for, it is one for reports.
-fn followed(hedge: &Hedge) -> f64 {
-    match hedge.timing {
-        Timing::Quantile(quantile) => quantile,
-        _ => 0.95,
     }
 }
 

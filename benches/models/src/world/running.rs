@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use tonic_hedge_engine::race::{Event, Kind, Launch, Race, Rules, Step, Verdict};
+use tonic_hedge_engine::{
+    plan::PlanReading,
+    race::{Event, Kind, Launch, Race, Rules, Step, Verdict},
+};
 
 use super::{
     World,
@@ -30,7 +33,11 @@ pub(super) struct Running {
     fates: Vec<Option<Fate>>,
     samples: Vec<Sample>,
     granted: usize,
+    plans: Vec<(Duration, PlanReading)>,
 }
+
+/// How often a channel's background looks at the plan.
+const REPLAN: Duration = Duration::from_millis(250);
 
 struct Call {
     race: Race,
@@ -48,6 +55,7 @@ enum Due {
     Attempt { call: usize, id: u32 },
     Served { replica: usize },
     Timer { call: usize },
+    Replan,
 }
 
 /// What is due, with a number, so that what is due at once happens in the order of its scheduling.
@@ -85,12 +93,14 @@ impl Running {
             fates: vec![None; world.calls],
             samples: Vec::new(),
             granted: 0,
+            plans: Vec::new(),
             world,
         }
     }
 
     pub(super) fn run(mut self) -> History {
         self.arrival(Duration::ZERO, 0);
+        self.agenda.add(REPLAN, Due::Replan);
         while let Some(Reverse((clock, _, due))) = self.agenda.due.pop() {
             match due {
                 Due::Arrival { call } => self.arrive(clock, call),
@@ -100,6 +110,7 @@ impl Running {
                     }
                 }
                 Due::Attempt { call, id } => self.finish(clock, call, id),
+                Due::Replan => self.replan(clock),
                 Due::Served { replica } => {
                     let agenda = &mut self.agenda;
                     let schedule = |at, coming| agenda.coming(at, coming);
@@ -112,6 +123,7 @@ impl Running {
             fates: self.fates.into_iter().flatten().collect(),
             samples: self.samples,
             granted: self.granted,
+            plans: self.plans,
             warm_up: self.world.warm_up,
             limit: self.world.limit,
         }
@@ -142,6 +154,20 @@ impl Running {
         self.tell(clock, call, Event::Start);
     }
 
+    /// As long as anything is due, and there is something to plan.
+    fn replan(&mut self, clock: Duration) {
+        let Some(reading) = self.hedging.replan(clock) else {
+            return;
+        };
+        let is_new = |(_, last): &(Duration, PlanReading)| *last != reading;
+        if self.plans.last().is_none_or(is_new) {
+            self.plans.push((clock, reading));
+        }
+        if !self.agenda.due.is_empty() {
+            self.agenda.add(clock + REPLAN, Due::Replan);
+        }
+    }
+
     fn finish(&mut self, clock: Duration, call: usize, id: u32) {
         let Some(state) = self.calls.get_mut(&call) else {
             return; // It was discarded.
@@ -162,10 +188,13 @@ impl Running {
     }
 
     fn learn(&mut self, clock: Duration, call: usize, flight: &Flight, cut: bool) {
+        let ran = clock - flight.began;
+        if flight.launch.kind == Kind::Hedge {
+            self.hedging.hedge_ended(ran, cut);
+        }
         if flight.launch.kind != Kind::Original {
             return;
         }
-        let ran = clock - flight.began;
         match cut {
             false => self.hedging.learn(clock, ran),
             true => self.hedging.learn_cut(clock, ran),

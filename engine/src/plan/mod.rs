@@ -1,0 +1,417 @@
+//! When to hedge for a share of load that the user grants: [`Hedge::within`].
+//!
+//! A [`Planner`] is shared by the calls of a method and plans for them: it looks for the delay, and
+//! for the probability of a hedge then, that bring the target quantile of whole calls lowest, by
+//! what the method's window says of originals and by how long its own hedges took. The family of
+//! plans is that of "Optimal Reissue Policies for Reducing Tail Latency" (Kaler, He, Elnikety, SPAA
+//! 2017).
+//!
+//! The load is kept exactly, whatever the plan expects: each original pays its share of a hedge
+//! in, and each hedge takes a whole one out.
+
+mod hedges;
+mod optimum;
+mod share;
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use self::{
+    hedges::Hedges,
+    optimum::{Outlook, Plan, Terms},
+    share::{ONE, Share, Totals},
+};
+use crate::{
+    measure::{LatencyEstimator, Survival, micros},
+    policy::{Hedge, Timing},
+};
+
+/// How often a plan is made: often enough to follow a shift within the shortest window.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Samples beyond the target quantile that say where it is.
+const TAIL_SAMPLES: f64 = 3.0;
+
+/// The part of a window's load that the purse saves up: no window costs more than that beyond its
+/// share.
+const SAVED: f64 = 0.1;
+
+/// The part of its time that a plan must save to be worth its load, and to be taken up again.
+const GAIN: f64 = 0.02;
+const GAIN_TO_WAKE: f64 = 0.03;
+
+/// The part of the load that explores while the plan rests, so that it learns when hedges gain
+/// again.
+const EXPLORED: f64 = 0.1;
+
+/// Parts of a window by which the load it got is counted.
+const PARTS: usize = 8;
+
+/// Chooses when to hedge, and keeps to the share of load that it may spend.
+///
+/// One serves all calls of a method that share an estimate. A call that is not hedged costs it one
+/// atomic addition ([`Planner::started`]) and one atomic load ([`Planner::delay`]). Someone calls
+/// [`Planner::replan`] every 250 ms or so, off the calls' path. It holds less than 5 KiB.
+///
+/// ```
+/// use std::time::Duration;
+/// use tonic_hedge_engine::{
+///     measure::{LatencyEstimator, Ring},
+///     plan::{PlanState, Planner},
+///     policy::Hedge,
+/// };
+///
+/// let hedge = Hedge::within(0.12);
+/// let planner = Planner::new(&hedge).unwrap();
+/// let ring = Ring::new(hedge.quantile().unwrap(), hedge.window, hedge.minimum_samples);
+/// let now = Duration::ZERO;
+/// for call in 0..1_000 {
+///     planner.started();
+///     // Nine in ten take 20 to 44 ms, one in ten 250 to 580.
+///     let slow = if call % 10 == 0 { call / 10 * 3 + 230 } else { 0 };
+///     ring.record(now, Duration::from_millis(20 + call * 7 % 25 + slow));
+/// }
+/// assert_eq!(planner.delay(), None, "no plan yet: the ring's threshold, 250 ms, decides");
+/// planner.replan(now, &ring);
+/// let delay = planner.delay().unwrap();
+/// assert!(delay < Duration::from_millis(50), "between the fast and the slow: {delay:?}");
+/// assert_eq!(planner.reading(now).state, PlanState::Planned);
+/// ```
+#[derive(Debug)]
+pub struct Planner {
+    load: f64,
+    /// 1 - the target quantile.
+    tail: f64,
+    minimum_samples: u64,
+    window: Duration,
+    /// Bounds of the delay, in microseconds.
+    earliest: u32,
+    latest: u32,
+    /// The plan in force: its delay in microseconds in the upper half, its probability in
+    /// millionths in the lower; 0 is none. In one word, so that both are of one plan.
+    plan: AtomicU64,
+    share: Share,
+    /// Locked for a count, by calls that were hedged.
+    hedges: Mutex<Hedges>,
+    /// Held for as long as a plan is made.
+    view: Mutex<View>,
+}
+
+/// What the planner knows beside what calls read.
+#[derive(Debug)]
+struct View {
+    /// When it last planned.
+    planned: Option<Duration>,
+    state: PlanState,
+    /// Totals at the beginning of each part of the window, the oldest first.
+    parts: Vec<(Duration, Totals)>,
+    forecast: Forecast,
+    got: Option<Duration>,
+}
+
+/// What the last plan was made by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Forecast {
+    expected: Option<Duration>,
+    unhedged: Option<Duration>,
+    load: Option<f64>,
+}
+
+/// What a planner is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum PlanState {
+    /// There are too few samples for a plan: the live quantile `1 - load` times the hedges.
+    Learning,
+    /// A plan is in force.
+    Planned,
+    /// Hedges would gain too little: a tenth of the load goes on to see when that changes.
+    Resting,
+}
+
+/// What a planner chose, what it expects of it, and what it got.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PlanReading {
+    /// The most hedges for each call.
+    pub load: f64,
+    /// The quantile that is brought down.
+    pub target_quantile: f64,
+    /// What it is doing.
+    pub state: PlanState,
+    /// When a hedge is due; `None` without a plan.
+    pub delay: Option<Duration>,
+    /// The part of the calls beyond the delay that are hedged, as far as the share lasts.
+    pub probability: f64,
+    /// The target quantile under the plan; `None` without one.
+    pub expected: Option<Duration>,
+    /// The target quantile without hedges.
+    pub unhedged: Option<Duration>,
+    /// Hedges for each call under the plan.
+    pub expected_load: Option<f64>,
+    /// The target quantile of the window's calls.
+    pub got: Option<Duration>,
+    /// Hedges for each call in the window.
+    pub got_load: Option<f64>,
+    /// What is left of the share, in hedges. One takes 1.
+    pub balance: f64,
+}
+
+impl Planner {
+    /// `None` unless the policy is [`Hedge::within`]. Its bounds are those of
+    /// [`Hedge::validate`].
+    pub fn new(hedge: &Hedge) -> Option<Self> {
+        let Timing::Within { load } = hedge.timing else {
+            return None;
+        };
+        Some(Self {
+            load,
+            tail: 1.0 - hedge.target_quantile,
+            minimum_samples: hedge.minimum_samples,
+            window: hedge.window,
+            earliest: micros(hedge.minimum_delay),
+            latest: hedge.maximum_delay.map_or(u32::MAX, micros),
+            plan: AtomicU64::new(0),
+            share: Share::new(load),
+            hedges: Mutex::new(Hedges::new()),
+            view: Mutex::new(View::new()),
+        })
+    }
+
+    /// An original was launched.
+    #[inline]
+    pub fn started(&self) {
+        self.share.started();
+    }
+
+    /// When a hedge is due by the plan in force, after the launch of the attempt before it. `None`
+    /// without a plan: then the estimate's threshold, the quantile `1 - load`, decides.
+    #[inline]
+    pub fn delay(&self) -> Option<Duration> {
+        // Relaxed: the word is all there is to see.
+        unpack(self.plan.load(Ordering::Relaxed)).map(|(delay, _)| delay)
+    }
+
+    /// Whether this would-be hedge starts: by the plan's probability, and by what is left of the
+    /// share. It takes its part of both, so it is asked last of all that may hold a hedge back,
+    /// and once.
+    pub fn allow(&self) -> bool {
+        self.share.allow(self.probability())
+    }
+
+    /// What [`Planner::allow`] would say now. Reading changes nothing.
+    pub fn would_allow(&self) -> bool {
+        self.share.would_allow(self.probability())
+    }
+
+    /// What is left of the share, in hedges: one takes 1.
+    pub fn balance(&self) -> f64 {
+        self.share.balance()
+    }
+
+    /// A hedge that the threshold started was answered after `took` of its own time.
+    pub fn hedge_ended(&self, took: Duration) {
+        self.hedges.lock().ended(took);
+    }
+
+    /// One was discarded after it had run for `ran`.
+    pub fn hedge_cut(&self, ran: Duration) {
+        self.hedges.lock().cut(ran);
+    }
+
+    /// Makes the plan anew if a second has passed. Not on a call's path: it looks at the whole
+    /// window.
+    pub fn replan(&self, now: Duration, originals: &dyn LatencyEstimator) {
+        // Another one is at it.
+        let Some(mut view) = self.view.try_lock() else {
+            return;
+        };
+        let is_due = |planned: Duration| now.saturating_sub(planned) >= INTERVAL;
+        if !view.planned.is_none_or(is_due) {
+            return;
+        }
+        view.planned = Some(now);
+        let calls = view.turn(now, self.window, self.share.totals());
+        let capacity = (SAVED * self.load * calls).max(1.0);
+        self.share.set_capacity(capacity);
+        let hedges = {
+            let mut hedges = self.hedges.lock();
+            hedges.age(now, self.window);
+            hedges.clone()
+        };
+        let survival = originals.survival(now);
+        view.got = survival.as_ref().and_then(|it| it.observed(self.tail));
+        let plan = survival
+            .filter(|it| self.is_enough(it, view.state))
+            .map(|it| self.plan(&mut view, &it, &hedges, capacity));
+        if plan.is_none() {
+            view.state = PlanState::Learning;
+            view.forecast = Forecast::default();
+        }
+        // Relaxed: as in `delay`.
+        self.plan.store(plan.map_or(0, pack), Ordering::Relaxed);
+    }
+
+    /// What it chose, expects and got.
+    pub fn reading(&self, now: Duration) -> PlanReading {
+        let view = self.view.lock();
+        let plan = unpack(self.plan.load(Ordering::Relaxed));
+        PlanReading {
+            load: self.load,
+            target_quantile: 1.0 - self.tail,
+            state: view.state,
+            delay: plan.map(|(delay, _)| delay),
+            probability: plan.map_or(1.0, |(_, probability)| probability as f64 / ONE as f64),
+            expected: view.forecast.expected,
+            unhedged: view.forecast.unhedged,
+            expected_load: view.forecast.load,
+            got: view.got,
+            got_load: view.load(now, self.window, self.share.totals()),
+            balance: self.share.balance(),
+        }
+    }
+
+    /// Bytes held.
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + Hedges::memory() + PARTS * size_of::<(Duration, Totals)>()
+    }
+
+    fn probability(&self) -> u64 {
+        unpack(self.plan.load(Ordering::Relaxed)).map_or(ONE, |(_, probability)| probability)
+    }
+
+    /// Enough to plan with. A plan in force stays until there are half as many, so that it does not
+    /// come and go with single calls.
+    fn is_enough(&self, originals: &Survival, state: PlanState) -> bool {
+        let tail = (TAIL_SAMPLES / self.tail).ceil() as u64;
+        let enough = self.minimum_samples.max(tail);
+        match state {
+            PlanState::Learning => originals.samples() >= enough,
+            PlanState::Planned | PlanState::Resting => {
+                originals.samples() >= self.minimum_samples.max(enough / 2)
+            }
+        }
+    }
+
+    fn plan(&self, view: &mut View, originals: &Survival, hedges: &Hedges, capacity: f64) -> Plan {
+        let (own, count) = hedges.survival();
+        // With few hedges of its own a plan takes them for originals, as if it had seen as many as
+        // an estimate needs.
+        let doubt = self.minimum_samples as f64;
+        let terms = Terms {
+            originals,
+            hedges: &own.mean(count, originals, doubt),
+            tail: self.tail,
+            load: self.load,
+            capacity,
+            earliest: self.earliest,
+            latest: self.latest,
+        };
+        let in_force = unpack(self.plan.load(Ordering::Relaxed)).map(|(delay, probability)| {
+            let probability = match view.state {
+                // What it would be if it woke up.
+                PlanState::Resting => probability as f64 / ONE as f64 / EXPLORED,
+                _ => probability as f64 / ONE as f64,
+            };
+            Plan {
+                delay: micros(delay),
+                probability: probability.min(1.0),
+            }
+        });
+        let unhedged = terms.unhedged();
+        view.forecast.unhedged = originals.time(self.tail);
+        let Some(chosen) = terms.choose(in_force) else {
+            // No hedge can be in time: nearly all calls are over before the earliest.
+            view.state = PlanState::Resting;
+            view.forecast.expected = view.forecast.unhedged;
+            view.forecast.load = Some(EXPLORED * originals.outlasting(self.earliest));
+            return Plan {
+                delay: self.earliest,
+                probability: EXPLORED,
+            };
+        };
+        let gain = match view.state {
+            PlanState::Resting => GAIN_TO_WAKE,
+            PlanState::Planned | PlanState::Learning => GAIN,
+        };
+        let plan = if chosen.score > unhedged + (1.0 - gain).ln() {
+            view.state = PlanState::Resting;
+            let probability = (chosen.plan.probability * EXPLORED).min(1.0);
+            Plan {
+                probability,
+                ..chosen.plan
+            }
+        } else {
+            view.state = PlanState::Planned;
+            chosen.plan
+        };
+        let Outlook { load, .. } = chosen;
+        view.forecast.expected = Some(Duration::from_micros(terms.time(plan, self.tail) as u64));
+        view.forecast.load = Some(load * plan.probability / chosen.plan.probability);
+        plan
+    }
+}
+
+impl View {
+    fn new() -> Self {
+        Self {
+            planned: None,
+            state: PlanState::Learning,
+            parts: Vec::with_capacity(PARTS + 2),
+            forecast: Forecast::default(),
+            got: None,
+        }
+    }
+
+    /// Begins a part of the window if it is time, and says how many calls a window has at the rate
+    /// of this one.
+    fn turn(&mut self, now: Duration, window: Duration, totals: Totals) -> f64 {
+        let part = window / PARTS as u32;
+        let is_old = |&(at, _): &(Duration, Totals)| now.saturating_sub(at) >= part;
+        match self.parts.last() {
+            // What there was before the first plan belongs to its window.
+            None => self.parts.push((now, Totals::default())),
+            Some(newest) if is_old(newest) => self.parts.push((now, totals)),
+            Some(_) => {}
+        }
+        // The newest that is as old as the window is where it began.
+        let began = self
+            .parts
+            .iter()
+            .rposition(|&(at, _)| now.saturating_sub(at) >= window)
+            .unwrap_or(0);
+        self.parts.drain(..began);
+        let (at, began) = self.parts[0];
+        let passed = now.saturating_sub(at).as_secs_f64();
+        let calls = (totals.started - began.started) as f64;
+        match passed >= INTERVAL.as_secs_f64() {
+            true => calls * window.as_secs_f64() / passed,
+            false => calls,
+        }
+    }
+
+    /// Hedges for each call since the window began; `None` without calls.
+    fn load(&self, now: Duration, window: Duration, totals: Totals) -> Option<f64> {
+        let within = |&&(at, _): &&(Duration, Totals)| now.saturating_sub(at) < window * 2;
+        let (_, began) = self.parts.iter().find(within).copied()?;
+        let started = totals.started - began.started;
+        let hedges = totals.hedges - began.hedges;
+        (started > 0).then(|| hedges as f64 / started as f64)
+    }
+}
+
+/// A plan in one word: never 0, since a delay is a millisecond at least.
+fn pack(plan: Plan) -> u64 {
+    let probability = (plan.probability * ONE as f64).round() as u64;
+    u64::from(plan.delay) << 32 | probability.min(ONE)
+}
+
+fn unpack(word: u64) -> Option<(Duration, u64)> {
+    let delay = Duration::from_micros(word >> 32);
+    (word != 0).then_some((delay, word & u64::from(u32::MAX)))
+}
