@@ -7,8 +7,12 @@
 // Wall clock on purpose: this measures real time, and no test depends on it.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "support/args.rs"]
+mod args;
+
 use std::{
     hint::black_box,
+    process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
@@ -18,6 +22,14 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sketches_ddsketch::{Config, DDSketch};
 use tonic_hedge_engine::measure::{Ckms, LatencyEstimator, Ring};
+
+use args::Outcome;
+
+const HELP: &str = "\
+Usage: cargo bench --bench estimators -- [--json]
+
+  --json  print JSON instead of a table
+";
 
 const SAMPLES: usize = 1_000_000;
 
@@ -93,7 +105,12 @@ impl Subject for Dd {
     }
 }
 
-fn main() -> Result<(), hdrhistogram::CreationError> {
+fn main() -> ExitCode {
+    let parse = |args: &mut args::Args| Ok(args.flag("--json"));
+    args::main("estimators", HELP, parse, run)
+}
+
+fn run(json: bool) -> Outcome<bool> {
     let hdr = Histogram::new(2)?;
     let latencies = latencies();
     let mut sorted = latencies.clone();
@@ -110,12 +127,12 @@ fn main() -> Result<(), hdrhistogram::CreationError> {
             Dd(Mutex::new(DDSketch::new(Config::new(0.01, 2_048, 1.0))))
         }),
     ];
-    if std::env::args().any(|it| it == "--json") {
+    if json {
         println!("{}", json!(rows));
     } else {
         print_table(&rows);
     }
-    Ok(())
+    Ok(true)
 }
 
 fn latencies() -> Vec<Duration> {

@@ -99,7 +99,9 @@ pub use endpoint::{Destination, EndpointSpec, EndpointState};
 pub use error::BuildError;
 pub use hooks::{AttemptResult, Classification, NextAttempt};
 pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
-pub use measured::{BreakerMeasured, EndpointMeasured, EstimateMeasured, Measured, MethodMeasured};
+pub use measured::{
+    BreakerMeasured, EndpointMeasured, EstimateMeasured, Measured, MethodMeasured, PlanMeasured,
+};
 pub use method::{Estimator, MethodPolicy};
 #[cfg(feature = "reflection")]
 pub use reflection::ReflectionState;
@@ -107,6 +109,7 @@ pub use request::RequestExt;
 pub use telemetry::{HedgeEvent, HedgeEventKind, HedgeStart};
 pub use tonic_hedge_engine::{
     gate::BreakerState,
+    plan::PlanState,
     policy::{
         BreakerPolicy, BudgetPolicy, Delay, Hedge, PolicyError, RequestView, Retry, Saturation,
         Scope, Target, Timing, Upcoming, WinRate,

@@ -1,9 +1,12 @@
 //! A snapshot of what a channel has measured.
 
+mod plan;
+
 use std::{sync::Arc, time::Duration};
 
 use tonic_hedge_engine::gate::{BreakerReading, BreakerState};
 
+pub use self::plan::PlanMeasured;
 use crate::{
     channel::Shared,
     endpoint::EndpointState,
@@ -56,6 +59,9 @@ pub struct MethodMeasured {
     /// Recent latency of originals at p50, p95 and p99; `None` without samples, and where each
     /// endpoint or locality has its own.
     pub latency: Option<[Duration; 3]>,
+    /// The plan that times its hedges; `None` unless the policy is
+    /// [`Hedge::within`](crate::Hedge::within), and where each endpoint or locality has its own.
+    pub plan: Option<PlanMeasured>,
     /// The estimates by endpoint or locality, by name; empty where the method has one
     /// ([`Scope::Method`](crate::Scope::Method)).
     pub estimates: Vec<EstimateMeasured>,
@@ -121,6 +127,8 @@ pub struct EstimateMeasured {
     pub samples: u64,
     /// Recent latency of originals at p50, p95 and p99; `None` without samples.
     pub latency: Option<[Duration; 3]>,
+    /// The plan for calls whose first attempt goes there; see [`MethodMeasured::plan`].
+    pub plan: Option<PlanMeasured>,
 }
 
 /// What the breaker measures.
@@ -211,7 +219,8 @@ impl MethodMeasured {
             method: method.name().to_owned(),
             threshold: whole.as_ref().map_or_else(fixed, |whole| whole.threshold),
             samples: method.samples(now, None),
-            latency: whole.and_then(|whole| whole.latency),
+            latency: whole.as_ref().and_then(|whole| whole.latency),
+            plan: whole.and_then(|whole| whole.plan).map(PlanMeasured::of),
             estimates: EstimateMeasured::all(estimates),
             calls: stats.calls,
             attempts: stats.attempts,
@@ -240,6 +249,7 @@ impl EstimateMeasured {
                 threshold: estimate.threshold,
                 samples: estimate.samples,
                 latency: estimate.latency,
+                plan: estimate.plan.map(PlanMeasured::of),
             })
         });
         let mut all: Vec<_> = named.collect();

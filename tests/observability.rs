@@ -56,6 +56,7 @@ fn all_gates_and_holds_are_there() {
     // There is no list of all holds: the compiler says here that one is missing.
     let hold = |hold| match hold {
         Hold::WinRate
+        | Hold::Load
         | Hold::Saturation
         | Hold::OtherEndpoint
         | Hold::Lane
@@ -64,6 +65,7 @@ fn all_gates_and_holds_are_there() {
     };
     let holds = [
         Hold::WinRate,
+        Hold::Load,
         Hold::Saturation,
         Hold::OtherEndpoint,
         Hold::Lane,

@@ -6,9 +6,10 @@
 //! and each call's original the same work. It fails unless, above capacity and while the breaker
 //! stays closed, upstream calls and goodput with hedging are within 3 % of those without.
 
-mod args;
 mod report;
 
+#[path = "../support/args.rs"]
+mod args;
 #[path = "../../examples/support/quantile.rs"]
 mod quantile;
 #[path = "../../examples/support/queue.rs"]
@@ -17,11 +18,12 @@ mod queue;
 mod replica;
 #[path = "../../examples/support/script.rs"]
 mod script;
+#[path = "../support/table.rs"]
+mod table;
 #[path = "../../examples/support/traffic.rs"]
 mod traffic;
 
 use std::{
-    error::Error,
     process::ExitCode,
     sync::{
         Arc,
@@ -33,7 +35,7 @@ use std::{
 use tonic::{Code, Status};
 use tonic_hedge::{BreakerPolicy, Hedge, HedgedChannel};
 
-use args::Args;
+use args::{Args, Outcome};
 use queue::Queue;
 use replica::Replica;
 use script::{Arrival, Script, probe, service};
@@ -56,27 +58,38 @@ const SEED: u64 = 0x0e11_0ad5;
 /// What hedging may change.
 const TOLERANCE: f64 = 0.03;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let args = match Args::parse(std::env::args().skip(1)) {
-        Ok(Some(args)) => args,
-        Ok(None) => {
-            print!("{}", args::HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(wrong) => {
-            eprintln!("{wrong}\n\n{}", args::HELP);
-            return ExitCode::from(2);
-        }
+const HELP: &str = "\
+Overload with hedging and without.
+
+Usage: cargo bench --bench overload -- [--json] [--seconds N] [--rounds N]
+
+  --json        print one JSON object instead of a table
+  --seconds N   of each overload; a ramp takes twice as long (default 15)
+  --rounds N    of each scenario (default 2)
+";
+
+fn main() -> ExitCode {
+    args::main("overload", HELP, parse, |asked| {
+        tokio::runtime::Runtime::new()?.block_on(run(&asked))
+    })
+}
+
+struct Asked {
+    json: bool,
+    seconds: u64,
+    rounds: u64,
+}
+
+fn parse(args: &mut Args) -> Result<Asked, String> {
+    let mut number = |name, default| match args.value(name)? {
+        Some(0) => Err(format!("{name} takes a number greater than 0")),
+        number => Ok(number.unwrap_or(default)),
     };
-    match run(&args).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    Ok(Asked {
+        seconds: number("--seconds", 15)?,
+        rounds: number("--rounds", 2)?,
+        json: args.flag("--json"),
+    })
 }
 
 /// What is offered.
@@ -187,13 +200,13 @@ struct Part {
     latencies: Vec<Duration>,
 }
 
-async fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
+async fn run(asked: &Asked) -> Outcome<bool> {
     let mut scenarios = Vec::new();
     for trips in [Trips::ByDefault, Trips::ByRate] {
         for offered in [Offered::Overload, Offered::Ramp] {
             let (mut with, mut without) = (Side::default(), Side::default());
-            for round in 0..args.rounds {
-                let length = Duration::from_secs(args.seconds) * offered.lengths();
+            for round in 0..asked.rounds {
+                let length = Duration::from_secs(asked.seconds) * offered.lengths();
                 let capacity = (REPLICAS * SLOTS) as f64 / WORK.as_secs_f64();
                 let calls = schedule(SEED + round, length, |at| {
                     capacity * offered.load(at.as_secs_f64() / length.as_secs_f64())
@@ -214,10 +227,10 @@ async fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
             });
         }
     }
-    if args.json {
+    if asked.json {
         println!("{}", report::as_json(&scenarios));
     } else {
-        report::print_table(&scenarios);
+        print!("{}", report::table(&scenarios));
     }
     Ok(scenarios
         .iter()
@@ -232,7 +245,7 @@ impl Side {
         hedge: Option<Hedge>,
         calls: &[Duration],
         tips: usize,
-    ) -> Result<(), Box<dyn Error>> {
+    ) -> Outcome<()> {
         let upstream = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
         let mut replicas = Vec::new();
         for _ in 0..REPLICAS {

@@ -2,39 +2,54 @@
 
 use serde_json::{Value, json};
 
-use crate::{Part, Scenario, Side, quantile::quantile};
+use crate::{Part, Scenario, Side, quantile::quantile, table::Table};
 
-pub(crate) fn print_table(scenarios: &[Scenario]) {
-    println!("Above capacity. Upstream and good: with hedging / without.\n");
-    println!(
-        "{:<10}{:<9}{:>8}{:>17}{:>8}{:>17}{:>8}{:>14}{:>8}",
-        "offered", "breaker", "calls", "upstream", "ratio", "good", "ratio", "shed", "hedges"
-    );
+/// Above capacity. Upstream and good: with hedging / without.
+pub(crate) fn table(scenarios: &[Scenario]) -> Table {
+    let mut table = Table::new([
+        "above capacity: with / without",
+        "breaker",
+        "calls",
+        "upstream",
+        "ratio",
+        "good",
+        "ratio",
+        "shed",
+        "hedges",
+        "",
+    ]);
     for scenario in scenarios {
         let Scenario { with, without, .. } = scenario;
         let pair = |of: fn(&Part) -> u64| {
             let [with, without] = [of(&with.above), of(&without.above)];
-            (format!("{with} / {without}"), with as f64 / without as f64)
+            let ratio = format!("{:.3}", with as f64 / without as f64);
+            (format!("{with} / {without}"), ratio)
         };
         let (upstream, more) = pair(|part| part.upstream);
         let (good, better) = pair(|part| part.good);
         let (shed, _) = pair(|part| part.shed);
-        println!(
-            "{:<10}{:<9}{:>8}{upstream:>17}{more:>8.3}{good:>17}{better:>8.3}{shed:>14}{:>8}  {}",
-            scenario.offered.name(),
-            scenario.trips.name(),
-            with.above.calls,
-            with.hedges,
-            match scenario.holds() {
-                Some(true) => "holds",
-                Some(false) => "DOES NOT HOLD",
-                None => "the breaker opened",
-            },
-        );
+        let verdict = match scenario.holds() {
+            Some(true) => "holds",
+            Some(false) => "DOES NOT HOLD",
+            None => "the breaker opened",
+        };
+        table.row([
+            scenario.offered.name().to_owned(),
+            scenario.trips.name().to_owned(),
+            with.above.calls.to_string(),
+            upstream,
+            more,
+            good,
+            better,
+            shed,
+            with.hedges.to_string(),
+            verdict.to_owned(),
+        ]);
         for (reason, count) in &with.held {
-            println!("{:>27} held {count}", reason);
+            table.row([format!("  {count} held by {reason}")]);
         }
     }
+    table
 }
 
 pub(crate) fn as_json(scenarios: &[Scenario]) -> Value {

@@ -1,18 +1,44 @@
 //! What telemetry costs a call that is not hedged, over the crate built without its feature.
-//! `cargo bench --bench telemetry [-- --rounds N]`
+//! `cargo bench --bench telemetry [-- --json] [--rounds N]`
 //!
 //! The crate is built twice, so each build makes its calls in a process of its own
 //! (`caller/`). They take turns in short rounds; each ratio is of one round. Where valgrind is
 //! installed it counts instructions as well, of client and server together.
 
+#[path = "../support/args.rs"]
+mod args;
+#[path = "../support/callgrind.rs"]
+mod callgrind;
+#[path = "../support/rounds.rs"]
+mod rounds;
+#[path = "../support/spread.rs"]
+mod spread;
+#[path = "../support/table.rs"]
+mod table;
+#[path = "../support/valgrind.rs"]
+mod valgrind;
+
 use std::{
-    error::Error,
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitCode, Stdio},
 };
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+use serde_json::json;
+
+use args::{Args, Outcome};
+use rounds::take_turns;
+use spread::Spread;
+use table::{Table, thousands};
+
+const HELP: &str = "\
+Usage: cargo bench --bench telemetry -- [--json] [--rounds N]
+
+  --json      print one JSON object instead of a table
+  --rounds N  of each case (default 31)
+";
+
+const ROUNDS: usize = 31;
 
 /// What is compared: its name, whether it has the feature, and the caller's mode.
 const CASES: [(&str, bool, &str); 5] = [
@@ -31,59 +57,57 @@ const CALLS: usize = 4_000;
 const COUNTED: usize = 2_000;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // `cargo test --all-targets` starts benches too.
-    if !arguments.iter().any(|it| it == "--bench") {
-        println!("telemetry measures only under `cargo bench --bench telemetry`");
-        return ExitCode::SUCCESS;
-    }
-    let at = arguments.iter().position(|it| it == "--rounds");
-    let rounds = at.map_or(Some(31), |at| arguments.get(at + 1)?.parse().ok());
-    let Some(rounds) = rounds else {
-        eprintln!("--rounds takes a number");
-        return ExitCode::from(2);
-    };
-    match measure(rounds) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    args::main("telemetry", HELP, parse, |(json, rounds)| {
+        measure(json, rounds).map(|()| true)
+    })
 }
 
-fn measure(rounds: usize) -> Outcome<()> {
+fn parse(args: &mut Args) -> Result<(bool, usize), String> {
+    let rounds = args.value("--rounds")?.unwrap_or(ROUNDS);
+    Ok((args.flag("--json"), rounds))
+}
+
+fn measure(json: bool, rounds: usize) -> Outcome<()> {
     let programs = [build(false)?, build(true)?];
     let program = |feature: bool| &programs[usize::from(feature)];
     let mut callers = Vec::new();
     for (_, feature, mode) in CASES {
         callers.push(Caller::start(program(feature), mode)?);
     }
-    let mut costs = vec![Vec::new(); CASES.len()];
-    for round in 0..rounds {
-        // Who goes first changes, since the first finds other caches than the last.
-        for turn in 0..callers.len() {
-            let index = (round + turn) % callers.len();
-            costs[index].push(callers[index].round()?);
-        }
+    let costs = take_turns(
+        callers.len(),
+        |round| round < rounds,
+        |case| callers[case].round(),
+    )?;
+    let mut counts = Vec::new();
+    for (_, feature, mode) in CASES {
+        let args = [mode.to_owned()];
+        counts.push(callgrind::per_call(program(feature), &args, COUNTED)?);
     }
-    println!(
-        "{:<22}{:>14}{:>10}{:>16}{:>10}",
-        "", "CPU ns/call", "ratio", "instructions", "ratio"
-    );
-    let base = program(false);
-    let counted = counted(base, CASES[0].2)?;
-    for ((name, feature, mode), cost) in CASES.into_iter().zip(&costs) {
-        let ratios = cost.iter().zip(&costs[0]).map(|(cost, base)| cost / base);
-        print!(
-            "{name:<22}{:>14.0}{:>10.3}",
-            median(cost.clone()),
-            median(ratios.collect())
-        );
-        match (counted, self::counted(program(feature), mode)?) {
-            (Some(base), Some(count)) => println!("{count:>16.0}{:>10.3}", count / base),
-            _ => println!("{:>16}", "no valgrind"),
-        }
+    let mut table = Table::new(["", "CPU ns/call", "ratio", "instructions", "ratio"]);
+    let mut cases = Vec::new();
+    for (((name, ..), cost), count) in CASES.into_iter().zip(&costs).zip(&counts) {
+        let cpu = Spread::of(cost.iter().copied()).median;
+        let cpu_ratio = Spread::of_ratios(cost, &costs[0]);
+        let ratio = count.zip(counts[0]).map(|(count, base)| count / base);
+        table.row([
+            name.to_owned(),
+            thousands(cpu),
+            cpu_ratio.to_string(),
+            count.map_or("no valgrind".to_owned(), thousands),
+            ratio.map_or(String::new(), |ratio| format!("{ratio:.3}")),
+        ]);
+        cases.push(json!({
+            "case": name,
+            "cpu_ns_per_call": cpu,
+            "cpu_ratio": cpu_ratio.json(),
+            "instructions": count.map(f64::round),
+            "instructions_ratio": ratio,
+        }));
+    }
+    match json {
+        true => println!("{}", json!({ "rounds": rounds, "cases": cases })),
+        false => print!("{table}"),
     }
     Ok(())
 }
@@ -158,31 +182,4 @@ impl Drop for Caller {
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
-}
-
-/// Instructions per call; `None` where there is no valgrind.
-fn counted(program: &Path, mode: &str) -> Outcome<Option<f64>> {
-    let mut counts = [0.0; 2];
-    for (count, calls) in counts.iter_mut().zip([COUNTED, 2 * COUNTED]) {
-        let output = Command::new("valgrind")
-            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-            .arg(program)
-            .args([mode, &calls.to_string()])
-            .output();
-        let Ok(output) = output else { return Ok(None) };
-        let text = String::from_utf8_lossy(&output.stderr);
-        // "==123== Collected : 456"
-        let collected = text.lines().find_map(|line| line.split_once("Collected :"));
-        *count = collected
-            .ok_or("valgrind counted nothing")?
-            .1
-            .trim()
-            .parse()?;
-    }
-    Ok(Some((counts[1] - counts[0]) / COUNTED as f64))
-}
-
-fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    numbers[numbers.len() / 2]
 }

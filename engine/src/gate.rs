@@ -63,6 +63,8 @@ impl Gate {
 pub enum Hold {
     /// Hedges do not win often enough (opt-in).
     WinRate,
+    /// The plan of [`Hedge::within`](crate::policy::Hedge::within) has no load to spare for it.
+    Load,
     /// This process is the bottleneck (opt-in).
     Saturation,
     /// No endpoint that the call does not use already is connected.
@@ -80,6 +82,7 @@ impl Hold {
     pub fn name(self) -> &'static str {
         match self {
             Self::WinRate => "win_rate",
+            Self::Load => "load",
             Self::Saturation => "saturation",
             Self::OtherEndpoint => "other_endpoint",
             Self::Lane => "lane",

@@ -12,6 +12,7 @@ use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::{
     gate::{Gate, Hold, Reason},
     measure::{Lag, Probe},
+    plan::Planner,
     policy::{Hedge, RequestView, Target, Timing, Upcoming},
     race::{
         Answer, Ask, Asked, AttemptId, Gone, Host, Kind, Launch, Launched, Race, Trigger, Unsent,
@@ -399,19 +400,34 @@ impl CallHost {
         }
     }
 
-    /// The estimate learns from originals only: of a hedge only the fast outcomes are seen.
+    /// The estimate learns from originals only: of a hedge only the fast outcomes are seen. A plan
+    /// asks what hedges take, and knows that.
     fn learn(&self, now: Duration, launch: &Launch, held: &Held, latency: Duration) {
-        if self.may_learn(now, launch) {
-            let endpoint = held.ticket.endpoint();
-            self.method.learn(self.clock(now), endpoint, latency);
+        let (clock, endpoint) = (self.clock(now), held.ticket.endpoint());
+        match launch.kind {
+            _ if !self.may_learn(now) => {}
+            Kind::Original => self.method.learn(clock, endpoint, latency),
+            Kind::Hedge => self.plan(now, |plan| plan.hedge_ended(latency)),
+            Kind::Retry => {}
         }
     }
 
     /// Its latency is at least `ran`.
     fn learn_cut(&self, now: Duration, launch: &Launch, held: &Held, ran: Duration) {
-        if self.may_learn(now, launch) {
-            let endpoint = held.ticket.endpoint();
-            self.method.learn_cut(self.clock(now), endpoint, ran);
+        let (clock, endpoint) = (self.clock(now), held.ticket.endpoint());
+        match launch.kind {
+            _ if !self.may_learn(now) => {}
+            Kind::Original => self.method.learn_cut(clock, endpoint, ran),
+            Kind::Hedge => self.plan(now, |plan| plan.hedge_cut(ran)),
+            Kind::Retry => {}
+        }
+    }
+
+    /// With the plan that times this call's hedge, if one does: that of the place where its first
+    /// attempt went.
+    fn plan(&self, now: Duration, with: impl FnOnce(&Planner)) {
+        if let (Some(hedge), Some(first)) = (&self.terms.hedge, self.tried.first()) {
+            self.method.plan(hedge, self.clock(now), first, with);
         }
     }
 
@@ -422,10 +438,10 @@ impl CallHost {
         }
     }
 
-    fn may_learn(&self, now: Duration, launch: &Launch) -> bool {
+    fn may_learn(&self, now: Duration) -> bool {
         // What this process adds to a latency is not the dependency's.
         let saturated = |lag: &Lag| lag.is_saturated(self.clock(now));
-        launch.kind == Kind::Original && !self.shared.lag().is_some_and(saturated)
+        !self.shared.lag().is_some_and(saturated)
     }
 
     fn ended(&mut self, now: Duration, launch: &Launch, held: &mut Held, code: Code, won: bool) {
@@ -548,6 +564,9 @@ impl Host for CallHost {
         let ticket = Ticket::new(Arc::clone(&self.shared), Arc::clone(&endpoint));
         self.tried.push(endpoint);
         self.placed = true;
+        if kind == AttemptKind::Original {
+            self.plan(now, Planner::started);
+        }
         let held = Held {
             ticket,
             telemetry: told,
@@ -589,7 +608,7 @@ impl Host for CallHost {
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait> {
         self.granted = None;
         let answer = match ask {
-            Ask::Hedge(_) => self.ask_hedge(now),
+            Ask::Hedge(trigger) => self.ask_hedge(now, trigger),
             Ask::Retry { backoff } => self.ask_retry(now, backoff),
         };
         self.outran = match ask {

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tonic_hedge_engine::{
     measure::WinRateMeter,
+    plan::{PlanReading, Planner},
     policy::{Hedge, PolicyError, Retry, Timing},
 };
 
@@ -269,19 +270,46 @@ impl Method {
         endpoint: &Endpoint,
     ) -> Option<Duration> {
         let own = self.hedge.as_ref().is_some_and(|it| Arc::ptr_eq(it, hedge));
-        self.windows
-            .as_ref()?
-            .at(now, endpoint, |window| match own {
-                true => window.threshold(now),
-                // The request's own policy: computed for this call alone, at the cost of a look at the
-                // whole window.
-                false => match hedge.timing {
-                    Timing::Quantile(quantile) if window.samples(now) >= hedge.minimum_samples => {
-                        window.quantile(now, quantile)
-                    }
-                    _ => None,
-                },
-            })
+        self.windows.as_ref()?.at(now, endpoint, |window| {
+            if own {
+                return window.threshold(now);
+            }
+            // The request's own policy: computed for this call alone, at the cost of a look at the
+            // whole window.
+            let quantile = match hedge.timing {
+                Timing::Quantile(quantile) => quantile,
+                // One call makes no plan.
+                Timing::Within { load } => 1.0 - load,
+                _ => return None,
+            };
+            let samples = window.estimator.samples(now);
+            let enough = samples >= hedge.minimum_samples;
+            enough.then(|| window.estimator.quantile(now, quantile))?
+        })
+    }
+
+    /// With the plan for calls whose original went to `endpoint`, where the method has one and
+    /// `hedge` is the method's own policy.
+    pub(crate) fn plan<T>(
+        &self,
+        hedge: &Arc<Hedge>,
+        now: Duration,
+        endpoint: &Endpoint,
+        with: impl FnOnce(&Planner) -> T,
+    ) -> Option<T> {
+        // Nearly no method has one: known before any window is looked for.
+        let own = self.hedge.as_ref().is_some_and(|it| Arc::ptr_eq(it, hedge));
+        if !own || !self.plans() {
+            return None;
+        }
+        let windows = self.windows.as_ref()?;
+        windows.at(now, endpoint, |window| window.planner.as_ref().map(with))
+    }
+
+    /// Whether its hedging is planned.
+    pub(super) fn plans(&self) -> bool {
+        let timing = self.hedge.as_ref().map(|hedge| &hedge.timing);
+        matches!(timing, Some(Timing::Within { .. }))
     }
 
     /// What each of its windows says: one that has no name, or one for each endpoint or locality.
@@ -292,9 +320,10 @@ impl Method {
         };
         windows.each(|name, window| {
             let hedge = self.hedge.as_deref();
-            let at = |quantile| window.quantile(now, quantile);
+            let estimator = &window.estimator;
+            let at = |quantile| estimator.quantile(now, quantile);
             let latency = || Some([at(0.5)?, at(0.95)?, at(0.99)?]);
-            let samples = window.samples(now);
+            let samples = estimator.samples(now);
             // Few methods have more places than windows.
             if samples == 0 && name.is_some_and(|name| **name == *windows::OTHER) {
                 return;
@@ -304,6 +333,7 @@ impl Method {
                 threshold: hedge.and_then(|hedge| hedge.threshold(window.threshold(now))),
                 samples,
                 latency: latency(),
+                plan: window.planner.as_ref().map(|planner| planner.reading(now)),
             });
         });
         estimates
@@ -315,12 +345,12 @@ impl Method {
             return 0;
         };
         match endpoint {
-            Some(endpoint) => windows.at(now, endpoint, |window| window.samples(now)),
+            Some(endpoint) => windows.at(now, endpoint, |window| window.estimator.samples(now)),
             None => windows.samples(now),
         }
     }
 
-    /// Works up the samples that the estimator has put aside.
+    /// Works up the samples that the estimator has put aside, and makes plans.
     pub(crate) fn fold(&self, now: Duration) {
         if let Some(windows) = &self.windows {
             windows.each(|_, window| window.fold(now));
@@ -330,14 +360,18 @@ impl Method {
     /// Records the latency of an original at `endpoint`.
     pub(crate) fn learn(&self, now: Duration, endpoint: &Endpoint, latency: Duration) {
         if let Some(windows) = &self.windows {
-            windows.at(now, endpoint, |window| window.record(now, latency));
+            windows.at(now, endpoint, |window| {
+                window.estimator.record(now, latency)
+            });
         }
     }
 
     /// Records that an original was cut off, and when.
     pub(crate) fn learn_cut(&self, now: Duration, endpoint: &Endpoint, ran: Duration) {
         if let Some(windows) = &self.windows {
-            windows.at(now, endpoint, |window| window.record_cut(now, ran));
+            windows.at(now, endpoint, |window| {
+                window.estimator.record_cut(now, ran)
+            });
         }
     }
 }
@@ -350,4 +384,5 @@ pub(crate) struct Estimate {
     pub(crate) samples: u64,
     /// At p50, p95 and p99.
     pub(crate) latency: Option<[Duration; 3]>,
+    pub(crate) plan: Option<PlanReading>,
 }

@@ -33,7 +33,7 @@ pub(crate) enum HedgeEnd {
 }
 
 /// Every reason to keep a hedge back, in the order of reports.
-const REASONS: [Reason; 13] = [
+const REASONS: [Reason; 14] = [
     Reason::Gate(Gate::HedgeConfigured),
     Reason::Gate(Gate::Repeatable),
     Reason::Gate(Gate::BreakerClosed),
@@ -42,6 +42,7 @@ const REASONS: [Reason; 13] = [
     Reason::Gate(Gate::Budget),
     Reason::Gate(Gate::NotSheddable),
     Reason::Hold(Hold::WinRate),
+    Reason::Hold(Hold::Load),
     Reason::Hold(Hold::Saturation),
     Reason::Hold(Hold::OtherEndpoint),
     Reason::Hold(Hold::Lane),

@@ -1,6 +1,13 @@
 //! From a request's path to its method, without an allocation.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 
@@ -22,7 +29,8 @@ pub(crate) struct MethodTable {
     #[cfg(feature = "reflection")]
     learned: Arc<std::sync::OnceLock<Known>>,
     other: Arc<Method>,
-    folds: bool,
+    /// Some of the methods have work that is kept off the calls' path.
+    folds: Arc<AtomicBool>,
     /// For the timeouts of methods that no descriptor knows.
     service_config: Arc<ServiceConfig>,
 }
@@ -107,12 +115,13 @@ impl MethodTable {
             path: "other".to_owned(),
             error,
         })?;
+        let folds = maker.defaults.estimator.folds() || known.values().any(|it| it.plans());
         Ok(Self {
             known: Arc::new(known),
             #[cfg(feature = "reflection")]
             learned: Arc::default(),
             other: Arc::new(other),
-            folds: maker.defaults.estimator.folds(),
+            folds: Arc::new(AtomicBool::new(folds)),
             service_config: Arc::new(maker.defaults.service_config.clone()),
         })
     }
@@ -163,6 +172,10 @@ impl MethodTable {
                 known.insert(descriptor.path.into(), method);
             }
         }
+        if known.values().any(|method| method.plans()) {
+            // Relaxed: whoever reads it late asks again at the next call.
+            self.folds.store(true, Ordering::Relaxed);
+        }
         self.learned.get_or_init(|| known).len()
     }
 
@@ -193,9 +206,11 @@ impl MethodTable {
         }
     }
 
-    /// Whether the methods' estimators put samples aside, to be folded off the calls' path.
+    /// Whether methods have work that is kept off the calls' path: samples that an estimator has put
+    /// aside, plans.
     pub(crate) fn folds(&self) -> bool {
-        self.folds
+        // Relaxed: see `learn`.
+        self.folds.load(Ordering::Relaxed)
     }
 
     /// All known methods, in no order, and the one that stands for the others.

@@ -1,10 +1,12 @@
-//! A method's latency windows: one, or one for each endpoint or locality.
+//! A method's latency windows: one, or one for each endpoint or locality; each with its plan, where
+//! hedging is planned.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::RwLock;
 use tonic_hedge_engine::{
     measure::{LatencyEstimator, Ring},
+    plan::Planner,
     policy::{Hedge, Scope, Timing},
 };
 
@@ -26,55 +28,53 @@ pub(super) const OTHER: &str = "other";
 #[derive(Debug)]
 pub(crate) enum Windows {
     /// All in one.
-    One(Box<dyn LatencyEstimator>),
+    One(Window),
     /// By where an attempt went.
     Each(Each),
 }
 
+/// What is measured in one place, and what is planned by it.
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub(crate) estimator: Box<dyn LatencyEstimator>,
+    /// Where the policy is [`Hedge::within`].
+    pub(crate) planner: Option<Planner>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Each {
-    scope: Scope,
     make: Make,
     /// Opt in, and read for each call: a lock that writers hold only when an endpoint is new.
     by_name: RwLock<ByName>,
-    others: Arc<dyn LatencyEstimator>,
+    others: Arc<Window>,
     other: Arc<str>,
 }
 
 #[derive(Debug, Default)]
 struct ByName {
-    windows: HashMap<Arc<str>, Arc<dyn LatencyEstimator>>,
+    windows: HashMap<Arc<str>, Arc<Window>>,
     swept: Option<Duration>,
 }
 
 /// What makes a window.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Make {
     estimator: Estimator,
-    quantile: f64,
-    window: Duration,
-    minimum_samples: u64,
+    hedge: Hedge,
 }
 
 impl Windows {
     pub(super) fn new(estimator: Estimator, hedge: &Hedge) -> Self {
         let make = Make {
             estimator,
-            quantile: match hedge.timing {
-                Timing::Quantile(quantile) => quantile,
-                // Only read by requests that bring a quantile of their own.
-                _ => 0.95,
-            },
-            window: hedge.window,
-            minimum_samples: hedge.minimum_samples,
+            hedge: hedge.clone(),
         };
         match hedge.scope {
             Scope::Method => Self::One(make.one()),
-            scope => Self::Each(Each {
-                scope,
+            _ => Self::Each(Each {
+                others: make.one().into(),
                 make,
                 by_name: RwLock::default(),
-                others: make.one().into(),
                 other: OTHER.into(),
             }),
         }
@@ -85,23 +85,30 @@ impl Windows {
         &self,
         now: Duration,
         endpoint: &Endpoint,
-        look: impl FnOnce(&dyn LatencyEstimator) -> T,
+        look: impl FnOnce(&Window) -> T,
     ) -> T {
         match self {
-            Self::One(window) => look(&**window),
-            Self::Each(each) => look(&*each.of(now, each.name_of(endpoint))),
+            Self::One(window) => look(window),
+            Self::Each(each) => look(&each.of(now, each.name_of(endpoint))),
         }
     }
 
     /// Shows each with its name; the only one has none.
-    pub(super) fn each(&self, mut see: impl FnMut(Option<&Arc<str>>, &dyn LatencyEstimator)) {
+    pub(super) fn each(&self, mut see: impl FnMut(Option<&Arc<str>>, &Window)) {
         match self {
-            Self::One(window) => see(None, &**window),
+            Self::One(window) => see(None, window),
             Self::Each(each) => {
-                for (name, window) in &each.by_name.read().windows {
-                    see(Some(name), &**window);
+                // Not under the lock: what is seen may take its time.
+                let windows: Vec<_> = {
+                    let by_name = each.by_name.read();
+                    let all = by_name.windows.iter();
+                    all.map(|(name, window)| (Arc::clone(name), Arc::clone(window)))
+                        .collect()
+                };
+                for (name, window) in &windows {
+                    see(Some(name), window);
                 }
-                see(Some(&each.other), &*each.others);
+                see(Some(&each.other), &each.others);
             }
         }
     }
@@ -109,21 +116,38 @@ impl Windows {
     /// Samples in all of them.
     pub(super) fn samples(&self, now: Duration) -> u64 {
         let mut samples = 0;
-        self.each(|_, window| samples += window.samples(now));
+        self.each(|_, window| samples += window.estimator.samples(now));
         samples
+    }
+}
+
+impl Window {
+    /// The threshold by its plan; before there is one, by the quantile that its policy names.
+    #[inline]
+    pub(super) fn threshold(&self, now: Duration) -> Option<Duration> {
+        let planned = self.planner.as_ref().and_then(Planner::delay);
+        planned.or_else(|| self.estimator.threshold(now))
+    }
+
+    /// The work that is kept off the calls' path.
+    pub(super) fn fold(&self, now: Duration) {
+        self.estimator.fold(now);
+        if let Some(planner) = &self.planner {
+            planner.replan(now, &*self.estimator);
+        }
     }
 }
 
 impl Each {
     fn name_of<'a>(&self, endpoint: &'a Endpoint) -> &'a Arc<str> {
-        match (self.scope, endpoint.locality()) {
+        match (self.make.hedge.scope, endpoint.locality()) {
             (Scope::Locality, Some(locality)) => locality,
             // One that is nowhere is a place of its own.
             _ => endpoint.name(),
         }
     }
 
-    fn of(&self, now: Duration, name: &Arc<str>) -> Arc<dyn LatencyEstimator> {
+    fn of(&self, now: Duration, name: &Arc<str>) -> Arc<Window> {
         {
             let by_name = self.by_name.read();
             if let Some(window) = by_name.windows.get(name) {
@@ -136,7 +160,8 @@ impl Each {
         let mut by_name = self.by_name.write();
         if by_name.windows.len() >= MOST / 2 && by_name.is_due(now) {
             by_name.swept = Some(now);
-            by_name.windows.retain(|_, window| window.samples(now) > 0);
+            let in_use = |window: &Window| window.estimator.samples(now) > 0;
+            by_name.windows.retain(|_, window| in_use(window));
         }
         if by_name.windows.len() >= MOST {
             return Arc::clone(&self.others);
@@ -157,21 +182,25 @@ impl ByName {
 }
 
 impl Make {
-    fn one(self) -> Box<dyn LatencyEstimator> {
-        let Self {
-            quantile,
-            window,
-            minimum_samples,
-            ..
-        } = self;
-        match self.estimator {
-            Estimator::Ring => Box::new(Ring::new(quantile, window, minimum_samples)),
-            #[cfg(feature = "quantiles")]
-            Estimator::Ckms => Box::new(tonic_hedge_engine::measure::Ckms::new(
-                quantile,
-                window,
-                minimum_samples,
-            )),
+    fn one(&self) -> Window {
+        let hedge = &self.hedge;
+        let quantile = match hedge.timing {
+            Timing::Quantile(quantile) => quantile,
+            // Until there is a plan.
+            Timing::Within { load } => 1.0 - load,
+            // Only read by requests that bring a quantile of their own.
+            _ => 0.95,
+        };
+        let (window, least) = (hedge.window, hedge.minimum_samples);
+        Window {
+            estimator: match self.estimator {
+                Estimator::Ring => Box::new(Ring::new(quantile, window, least)),
+                #[cfg(feature = "quantiles")]
+                Estimator::Ckms => Box::new(tonic_hedge_engine::measure::Ckms::new(
+                    quantile, window, least,
+                )),
+            },
+            planner: Planner::new(hedge),
         }
     }
 }
@@ -201,7 +230,8 @@ mod tests {
         let minute = Duration::from_secs(60);
         for index in 0..10_000 {
             let now = minute * u32::try_from(index / 10).unwrap();
-            each.of(now, &name(index)).record(now, minute);
+            let window = each.of(now, &name(index));
+            window.estimator.record(now, minute);
             assert!(each.by_name.read().windows.len() <= MOST / 2 + 1);
         }
     }
@@ -211,11 +241,11 @@ mod tests {
     fn what_comes_beyond_shares_one() {
         let each = each();
         for index in 0..MOST * 2 {
-            each.of(NOW, &name(index))
-                .record(NOW, Duration::from_millis(1));
+            let window = each.of(NOW, &name(index));
+            window.estimator.record(NOW, Duration::from_millis(1));
         }
         assert_eq!(each.by_name.read().windows.len(), MOST);
-        assert_eq!(each.others.samples(NOW), MOST as u64);
-        assert_eq!(each.of(NOW, &name(7)).samples(NOW), 1);
+        assert_eq!(each.others.estimator.samples(NOW), MOST as u64);
+        assert_eq!(each.of(NOW, &name(7)).estimator.samples(NOW), 1);
     }
 }

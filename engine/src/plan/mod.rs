@@ -218,9 +218,10 @@ impl Planner {
         self.share.would_allow(self.probability())
     }
 
-    /// What is left of the share, in hedges: one takes 1.
-    pub fn balance(&self) -> f64 {
-        self.share.balance()
+    /// The part of the would-be hedges that start now: less than 1 where the plan hedges only some,
+    /// or where less than a hedge is left of the share.
+    pub fn allowance(&self) -> f64 {
+        (self.probability() as f64 / ONE as f64).min(self.share.balance())
     }
 
     /// A call was answered, `took` after its start.

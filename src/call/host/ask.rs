@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tonic_hedge_engine::{
     gate::{Gate, Hold, Reading, Reason, Report, Snapshot, Value},
-    race::{Answer, Kind, Launch},
+    race::{Answer, Kind, Launch, Trigger},
 };
 
 use super::CallHost;
@@ -103,7 +103,7 @@ impl CallHost {
         self.telemetry.suppressed(reason, self.threshold);
     }
 
-    pub(super) fn ask_hedge(&mut self, now: Duration) -> Answer {
+    pub(super) fn ask_hedge(&mut self, now: Duration, trigger: Trigger) -> Answer {
         let clock = self.clock(now);
         let mut report = Report::of(&self.snapshot(clock));
         let endpoints = self.shared.endpoints();
@@ -132,6 +132,20 @@ impl CallHost {
             };
             let reading = Reading::new(holds, allowance, 1.0);
             report.holds.insert(0, (Hold::WinRate, reading));
+        }
+        // A plan is for slow calls. What a failure starts at once is the budget's.
+        if trigger == Trigger::Threshold {
+            let mut reading = None;
+            self.plan(now, |plan| {
+                // Like the win rate's: it takes its part only where all else holds.
+                let allowance = plan.allowance();
+                let holds = match report.reason() {
+                    None => plan.allow(),
+                    Some(_) => plan.would_allow(),
+                };
+                reading = Some(Reading::new(holds, allowance, 1.0));
+            });
+            report.holds.extend(reading.map(|it| (Hold::Load, it)));
         }
 
         // Spending comes last, when all else holds.

@@ -188,3 +188,64 @@ impl Fleet {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::QueueModel;
+
+    fn launch(fleet: &mut Fleet, call: usize) -> (Flight, usize) {
+        let launch = Launch {
+            id: 0,
+            previous: 0,
+            kind: Kind::Original,
+            replaces: None,
+        };
+        let mut coming = 0;
+        let schedule = |_, _| coming += 1;
+        let flight = fleet.launch(Duration::ZERO, call, launch, &[], schedule);
+        (flight.unwrap(), coming)
+    }
+
+    fn served(fleet: &mut Fleet) -> Vec<usize> {
+        let mut begun = Vec::new();
+        fleet.served(Duration::from_secs(1), 0, |_, coming| {
+            if let Coming::End { call, .. } = coming {
+                begun.push(call);
+            }
+        });
+        begun
+    }
+
+    #[test]
+    fn a_discarded_attempt_leaves_the_queue_and_not_the_server() {
+        let model = QueueModel {
+            replicas: 1,
+            servers: 1,
+            waiting: 2,
+            ..QueueModel::USUAL
+        };
+        let mut fleet = Fleet::new(Model::Queue(model), Draws::new(1));
+        let (first, coming) = launch(&mut fleet, 0);
+        assert_eq!(coming, 2, "its end, and the server's");
+        let (second, coming) = launch(&mut fleet, 1);
+        assert_eq!(coming, 0, "it waits");
+        launch(&mut fleet, 2);
+        let (fourth, coming) = launch(&mut fleet, 3);
+        assert_eq!(coming, 1, "it is refused");
+        assert_eq!(fourth.verdict, Verdict::Failure(Pushback::None));
+
+        fleet.discard(Duration::ZERO, &first);
+        let (fifth, coming) = launch(&mut fleet, 4);
+        assert_eq!(coming, 1, "the server still works, and no place got free");
+        assert_eq!(fifth.verdict, Verdict::Failure(Pushback::None));
+
+        fleet.discard(Duration::ZERO, &second);
+        assert_eq!(launch(&mut fleet, 5).1, 0, "its place got free");
+        assert_eq!(served(&mut fleet), [2], "not the one that left");
+        assert_eq!(served(&mut fleet), [5]);
+        assert_eq!(served(&mut fleet), []);
+        assert_eq!(launch(&mut fleet, 6).1, 2, "the server is idle");
+        assert!(fleet.jobs.is_empty());
+    }
+}

@@ -4,7 +4,7 @@
 //! number on a line of its input, makes that many calls and prints the nanoseconds of CPU per call.
 //! `telemetry-caller MODE CALLS`: makes that many, one at a time, and ends, for a profiler.
 
-#[path = "../../../overhead/at_once.rs"]
+#[path = "../../../support/at_once.rs"]
 mod at_once;
 
 use std::{error::Error, net::SocketAddr, sync::mpsc, thread, time::Duration};

@@ -6,15 +6,17 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, runtime::Builder};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
 use crate::{
-    Outcome,
+    args::Outcome,
     at_once::{AtOnce, probe::probe_server::ProbeServer},
-    runtime,
 };
+
+/// What a bench calls itself with to [`serve`].
+pub(crate) const SERVE: &str = "--serve";
 
 /// The servers' process. It ends with this.
 pub(crate) struct Servers {
@@ -25,7 +27,7 @@ pub(crate) struct Servers {
 impl Servers {
     pub(crate) fn start() -> Outcome<Self> {
         let mut process = Command::new(std::env::current_exe()?)
-            .arg("--serve")
+            .args(["--bench", SERVE])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -49,19 +51,22 @@ impl Drop for Servers {
     }
 }
 
-/// The process's work: prints the three addresses, and serves until stdin is closed.
+/// The process's work: prints the three addresses, and serves until stdin is closed. On one
+/// thread, so that there is a core left for the client.
 pub(crate) fn serve() -> Outcome<()> {
-    runtime()?.block_on(async {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let serving = runtime.block_on(async {
         let mut addrs = Vec::new();
         for _ in 0..3 {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             addrs.push(listener.local_addr()?.to_string());
-            let serving = Server::builder().add_service(ProbeServer::new(AtOnce));
+            let serving = Server::builder().add_service(ProbeServer::new(AtOnce::default()));
             tokio::spawn(serving.serve_with_incoming(TcpListenerStream::new(listener)));
         }
         println!("{}", addrs.join(" "));
         let closed = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
         closed.await??;
         Ok(())
-    })
+    });
+    serving
 }
