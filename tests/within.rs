@@ -98,7 +98,6 @@ async fn the_load_is_kept_and_the_hold_told() {
 /// Where both replicas are slow together a hedge gains nothing: the plan rests, and hedges a tenth of
 /// its load to see when that changes.
 #[tokio::test(start_paused = true)]
-#[ignore = "until the planner's second version"]
 async fn a_plan_rests_where_hedges_gain_nothing() {
     let replicas = ["a", "b"].map(|name| InMemory::start(name, uniform));
     let channel = within(&replicas, Hedge::within(0.1)).build().unwrap();

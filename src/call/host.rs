@@ -406,7 +406,10 @@ impl CallHost {
         let (clock, endpoint) = (self.clock(now), held.ticket.endpoint());
         match launch.kind {
             _ if !self.may_learn(now) => {}
-            Kind::Original => self.method.learn(clock, endpoint, latency),
+            Kind::Original => {
+                self.method.learn(clock, endpoint, latency);
+                self.plan(now, |plan| plan.call_ended(clock, latency));
+            }
             Kind::Hedge => self.plan(now, |plan| plan.hedge_ended(latency)),
             Kind::Retry => {}
         }
@@ -417,7 +420,10 @@ impl CallHost {
         let (clock, endpoint) = (self.clock(now), held.ticket.endpoint());
         match launch.kind {
             _ if !self.may_learn(now) => {}
-            Kind::Original => self.method.learn_cut(clock, endpoint, ran),
+            Kind::Original => {
+                self.method.learn_cut(clock, endpoint, ran);
+                self.plan(now, |plan| plan.call_ended(clock, ran));
+            }
             Kind::Hedge => self.plan(now, |plan| plan.hedge_cut(ran)),
             Kind::Retry => {}
         }

@@ -224,7 +224,8 @@ impl Planner {
         (self.probability() as f64 / ONE as f64).min(self.share.balance())
     }
 
-    /// A call was answered, `took` after its start.
+    /// A call ended `took` after its start: when its original was answered, or cut off because a hedge
+    /// won.
     #[inline]
     pub fn call_ended(&self, now: Duration, took: Duration) {
         self.took.add(now, took);

@@ -112,12 +112,6 @@ impl Hedging {
             && self.planner.as_ref().is_none_or(Planner::allow)
     }
 
-    pub(super) fn call_ended(&self, clock: Duration, took: Duration) {
-        if let Some(planner) = &self.planner {
-            planner.call_ended(clock, took);
-        }
-    }
-
     /// What a channel's background does each 250 ms. Returns what the planner says, if there is one.
     pub(super) fn replan(&self, clock: Duration) -> Option<PlanReading> {
         let planner = self.planner.as_ref()?;
@@ -138,11 +132,19 @@ impl Hedging {
     /// An original answered after that time.
     pub(super) fn learn(&self, clock: Duration, took: Duration) {
         self.ring.record(clock, took);
+        self.call_ended(clock, took);
     }
 
     /// An original was cut off after that time.
     pub(super) fn learn_cut(&self, clock: Duration, ran: Duration) {
         self.ring.record_cut(clock, ran);
+        self.call_ended(clock, ran);
+    }
+
+    fn call_ended(&self, clock: Duration, took: Duration) {
+        if let Some(planner) = &self.planner {
+            planner.call_ended(clock, took);
+        }
     }
 
     /// A call was answered, by an attempt of that kind.

@@ -234,9 +234,6 @@ impl Running {
                     return;
                 }
                 Step::End(end) => {
-                    if matches!(end, tonic_hedge_engine::race::End::Answer(_)) {
-                        self.hedging.call_ended(clock, now);
-                    }
                     for flight in &call.flights {
                         self.fleet.discard(clock, flight);
                         self.learn(clock, id, flight, true);
