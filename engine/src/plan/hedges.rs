@@ -14,7 +14,7 @@ const FINE: usize = survival::OCTAVE / OCTAVE;
 const BUCKETS: usize = survival::ALL / FINE;
 
 /// The latencies of hedges, those that ended and those that were cut off, weighed by age: a hedge
-/// counts for 1 / e after half a window.
+/// counts for 1 / e after a window.
 ///
 /// A plan's hedges are the sample that its forecast needs: of calls whose originals outran the
 /// delay. Where slow calls come together, or one replica is the slow one, they differ from
@@ -57,7 +57,7 @@ impl Hedges {
     pub(super) fn age(&mut self, now: Duration, window: Duration) {
         let passed = now.saturating_sub(self.at);
         self.at = self.at.max(now);
-        let kept = (-2.0 * passed.as_secs_f64() / window.as_secs_f64()).exp() as f32;
+        let kept = (-passed.as_secs_f64() / window.as_secs_f64()).exp() as f32;
         for count in self.counts.iter_mut() {
             count.ended *= kept;
             count.cut *= kept;

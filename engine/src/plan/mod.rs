@@ -319,10 +319,9 @@ impl Planner {
 
     fn plan(&self, view: &mut View, originals: &Survival, hedges: &Hedges, capacity: f64) -> Plan {
         let (own, count) = hedges.survival();
-        // With few hedges of its own a plan takes them for originals, as if it had seen as many as
-        // an estimate needs.
-        let doubt = self.minimum_samples as f64;
-        let hedges = own.mean(count, originals, doubt);
+        // As long as it has seen fewer hedges than an estimate needs, originals stand for the others.
+        let others = (self.minimum_samples as f64 - count).max(0.0);
+        let hedges = own.mean(count, originals, others);
         let search = Search::new(Terms {
             originals,
             hedges: &hedges,

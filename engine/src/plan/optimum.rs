@@ -259,3 +259,6 @@ fn steps(range: std::ops::Range<f64>, octave: f64) -> impl Iterator<Item = f64> 
     std::iter::successors(Some(range.start), move |it| Some(it * factor))
         .take_while(move |&it| it < range.end)
 }
+
+#[cfg(test)]
+mod tests;
