@@ -235,6 +235,8 @@ fn shifted(before: Latency, after: Latency, factor: u32, load: f64) -> (History,
     });
     let history = World {
         calls: 24_000,
+        // It keeps the load by itself.
+        budget: None,
         ..world(&model, Hedge::within(load), 1)
     }
     .run();

@@ -143,13 +143,11 @@ impl<'a> Search<'a> {
                 .filter(|it| self.allows(it.delay))
                 .map(|it| look(it.delay.into())),
         );
-        for _ in 0..2 {
-            let best = lowest(&seen)?.plan.delay;
-            let around =
-                f64::from(best) / (1.0 / COARSE).exp2()..f64::from(best) * (1.0 / COARSE).exp2();
-            let around = around.start.max(range.start)..around.end.min(range.end);
-            seen.extend(steps(around, FINE).map(look));
-        }
+        let best = lowest(&seen)?.plan.delay;
+        let around =
+            f64::from(best) / (1.0 / COARSE).exp2()..f64::from(best) * (1.0 / COARSE).exp2();
+        let around = around.start.max(range.start)..around.end.min(range.end);
+        seen.extend(steps(around, FINE).map(look));
         let best = lowest(&seen)?.score;
         Some((best, seen))
     }

@@ -125,6 +125,23 @@ fn the_cheapest_of_the_best_and_the_one_in_force() {
     );
 }
 
+/// Where two slow attempts in a row are just the target's share, the target quantile itself jumps from
+/// the slow to the fast with one call more or less; what plans are judged by does not.
+#[test]
+fn a_knife_edge_moves_the_score_a_little() {
+    let of = |slow: u32| {
+        let originals = survival(&[(20.0, 44.0, 10_000 - slow), (250.0, 580.0, slow)]);
+        let mut terms = terms(&originals, &originals, 0.01, 0.12);
+        terms.capacity = 1_000.0;
+        let search = Search::new(terms);
+        let plan = terms.plan(45_000);
+        (search.outlook(plan).score, search.time(plan, 0.01).ln())
+    };
+    let ((score, time), (worse, longer)) = (of(985), of(1_015));
+    assert!(longer - time > 0.9, "{time} {longer}");
+    assert!(worse - score < 0.3, "{score} {worse}");
+}
+
 /// Where load makes all calls slower, a plan that buys little for it is not worth it.
 #[test]
 fn drag_makes_plans_cheaper() {
