@@ -14,9 +14,9 @@ use std::{
 
 use tonic_hedge_engine::{
     policy::{BudgetPolicy, Hedge, WinRate},
-    race::{End, Kind, Verdict},
+    race::{End, Kind, Pushback, Verdict},
 };
-use tonic_hedge_models::{History, Latency, Model, QueueModel, World};
+use tonic_hedge_models::{Fate, History, Latency, Model, QueueModel, World};
 
 /// Enough for the window to fill and the models' spells to come.
 const CALLS: usize = 10_000;
@@ -204,6 +204,27 @@ fn gates_and_holds_are_asked() {
     let win_rate = WinRate::at_least(0.99).window(Duration::from_secs(4));
     let few = hedges(&run(Hedge::at(0.9).win_rate(win_rate), None));
     assert!(few < all / 4, "{few} of {all}");
+}
+
+/// As a channel's: a plan's share of load is for slow calls.
+#[test]
+fn a_plan_is_not_asked_after_a_failure() {
+    let model = Model::scripted(|attempt, draws| match attempt.number {
+        1 => (Duration::from_millis(1), Verdict::Failure(Pushback::None)),
+        _ => (Latency::LogNormal.draw(draws), Verdict::Answer),
+    });
+    let history = World {
+        hedge: Some(Hedge::within(0.05)),
+        budget: None,
+        ..world(model)
+    }
+    .run();
+    let hedged: Vec<_> = history.fates.iter().map(Fate::hedges).collect();
+    let second = hedged.iter().filter(|hedges| **hedges == 2).count();
+    // But where the original answered while the first hedge ran.
+    let first = hedged.iter().filter(|hedges| **hedges == 1).count();
+    assert!(second > 100, "{second}");
+    assert!(first < second / 10, "{first} of {second}");
 }
 
 /// Of the calls' attempts, only originals are recorded, each once.

@@ -6,7 +6,7 @@ use tonic_hedge_engine::{
     measure::{Budget, LatencyEstimator, Ring, WinRateMeter},
     plan::{PlanReading, Planner},
     policy::{Hedge, PolicyError, Retry},
-    race::{Ask, Kind},
+    race::{Ask, Kind, Trigger},
 };
 
 use super::World;
@@ -81,8 +81,8 @@ impl Hedging {
         other: bool,
         fraction: f64,
     ) -> Option<Duration> {
-        if let Ask::Hedge(_) = ask
-            && !self.hedge_may_start(clock, other)
+        if let Ask::Hedge(trigger) = ask
+            && !self.hedge_may_start(clock, trigger, other)
         {
             return None;
         }
@@ -96,7 +96,7 @@ impl Hedging {
     }
 
     /// The gates that a simulation knows, and the holds in a channel's order.
-    fn hedge_may_start(&self, clock: Duration, other: bool) -> bool {
+    fn hedge_may_start(&self, clock: Duration, trigger: Trigger, other: bool) -> bool {
         let Some(hedge) = &self.hedge else {
             return false;
         };
@@ -109,7 +109,12 @@ impl Hedging {
             && other
             && self.budget.as_ref().is_none_or(funded)
             && self.win_rate.as_ref().is_none_or(|it| it.allow(clock))
-            && self.planner.as_ref().is_none_or(Planner::allow)
+            && self.planned_may_start(trigger)
+    }
+
+    /// A plan is for slow calls: what a failure starts is none of its.
+    fn planned_may_start(&self, trigger: Trigger) -> bool {
+        trigger == Trigger::Failure || self.planner.as_ref().is_none_or(Planner::allow)
     }
 
     /// What a channel's background does each 250 ms. Returns what the planner says, if there is one.
