@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods)]
 
 #[path = "support/args.rs"]
+#[expect(dead_code, reason = "no argument here has a value")]
 mod args;
 
 use std::{

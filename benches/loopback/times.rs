@@ -130,11 +130,13 @@ fn once(
 
 impl Compared {
     fn of(case: Case, costs: &[Cost], plain: &[Cost]) -> Self {
-        let median = |of: fn(&Cost) -> f64| Spread::of(costs.iter().map(of)).median;
-        let pairs = || costs.iter().zip(plain);
-        let ratio =
-            |of: fn(&Cost) -> f64| Spread::of(pairs().map(|(it, plain)| of(it) / of(plain)));
-        let over = |of: fn(&Cost) -> f64| Spread::of(pairs().map(|(it, plain)| of(it) - of(plain)));
+        let each = |costs: &[Cost], of: fn(&Cost) -> f64| costs.iter().map(of).collect::<Vec<_>>();
+        let median = |of| Spread::of(each(costs, of)).median;
+        let ratio = |of| Spread::of_ratios(&each(costs, of), &each(plain, of));
+        let over = |of: fn(&Cost) -> f64| {
+            let pairs = costs.iter().zip(plain);
+            Spread::of(pairs.map(|(it, plain)| of(it) - of(plain)))
+        };
         Self {
             case,
             rounds: costs.len(),

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
+use tonic::{Request, Response, Status, Streaming, codegen::BoxStream, metadata::MetadataValue};
 
 use probe::{ProbeReply, ProbeRequest, probe_server::Probe};
 
@@ -30,10 +30,15 @@ type Answer = Result<Response<ProbeReply>, Status>;
 
 fn answer(request: &Request<ProbeRequest>) -> Answer {
     let bytes = request.get_ref().response_bytes as usize;
-    Ok(Response::new(ProbeReply {
+    let mut response = Response::new(ProbeReply {
         payload: vec![0; bytes],
         ..ProbeReply::default()
-    }))
+    });
+    // The server would put one of its own here that changes each second, and both sides would have
+    // to index it anew: under valgrind that is each few calls.
+    let date = MetadataValue::from_static("Thu, 01 Jan 2026 00:00:00 GMT");
+    response.metadata_mut().insert("date", date);
+    Ok(response)
 }
 
 #[tonic::async_trait]

@@ -55,7 +55,7 @@ impl Drop for Servers {
 /// thread, so that there is a core left for the client.
 pub(crate) fn serve() -> Outcome<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let serving = runtime.block_on(async {
+    runtime.block_on(async {
         let mut addrs = Vec::new();
         for _ in 0..3 {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -67,6 +67,5 @@ pub(crate) fn serve() -> Outcome<()> {
         let closed = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
         closed.await??;
         Ok(())
-    });
-    serving
+    })
 }
