@@ -90,6 +90,7 @@ fn links_lead_somewhere() {
         "CONTRIBUTING.md",
         "docs/coming-from.md",
         "docs/observability.md",
+        "docs/performance.md",
         "fuzz/README.md",
         "tests/README.md",
         "interop/README.md",

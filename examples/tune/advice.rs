@@ -164,7 +164,7 @@ fn take(asked: Asked, without: &Outcome, with: &Outcome, verdict: Verdict) -> Ve
             "The channel's budget allows {} by default, retries included; for more write \
              .budget(BudgetPolicy::default().ratio({})) as well.",
             percent(USUAL_BUDGET),
-            asked.load + USUAL_BUDGET,
+            (1e3 * (asked.load + USUAL_BUDGET)).round() / 1e3,
         ));
     }
     text

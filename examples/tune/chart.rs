@@ -27,6 +27,9 @@ const LETTER: f64 = 7.8;
 /// Of a live quantile's name, in smaller letters.
 const NAME: f64 = 48.0;
 
+/// Letters of a file's name that leave room for the rest of the line.
+const LONGEST_NAME: usize = 32;
+
 /// From one line of text to the next.
 const LINE: f64 = 17.0;
 
@@ -113,6 +116,10 @@ impl<'a> Chart<'a> {
     fn draw(mut self) -> String {
         let (file, target) = (&self.report.source.file, pth(self.report.asked.quantile));
         let file = file.rsplit('/').next().unwrap_or(file);
+        let file = match file.char_indices().nth(LONGEST_NAME) {
+            Some((end, _)) => format!("{}...", &file[..end]),
+            None => file.to_owned(),
+        };
         let title = format!("{target} against extra load");
         let what = format!(
             "{file}: {} recorded latencies, replayed as independent of each other",

@@ -130,7 +130,8 @@ fn wrapped(text: &str) -> String {
     let (mut wrapped, mut column) = (String::new(), 0);
     for word in text.split(' ') {
         if column > 0 {
-            let breaks = column + 1 + word.len() > WIDTH;
+            // A sign of percent stays with its number.
+            let breaks = column + 1 + word.len() > WIDTH && !word.starts_with('%');
             wrapped.push(if breaks { '\n' } else { ' ' });
             column = if breaks { 0 } else { column + 1 };
         }
