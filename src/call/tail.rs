@@ -2,7 +2,6 @@
 //! cancellation, and the call's deadline still holds.
 
 use std::{
-    collections::VecDeque,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -18,7 +17,7 @@ use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::measure::Probe;
 
 use super::{
-    attempt::{Front, Held, Rest},
+    attempt::{Frames, Front, Held, Rest},
     body::{Rewind, Upload},
     classify,
     fault::Fault,
@@ -31,7 +30,7 @@ use crate::{
 
 /// The body of the one attempt that a call is left with.
 pub(crate) struct Tail {
-    front: VecDeque<Bytes>,
+    front: smallvec::IntoIter<[Bytes; 1]>,
     rest: Body,
     /// `None` once the end was judged.
     open: Option<Box<Open>>,
@@ -51,7 +50,7 @@ pub(crate) struct Open {
 impl Tail {
     pub(crate) fn new(front: Front, open: Box<Open>) -> Self {
         Self {
-            front: front.data.into(),
+            front: front.data.into_iter(),
             rest: front.rest,
             open: Some(open),
         }
@@ -130,7 +129,7 @@ impl http_body::Body for Tail {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(data) = self.front.pop_front() {
+        if let Some(data) = self.front.next() {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         // First, or a stream that always has something would never end.
@@ -148,8 +147,8 @@ impl http_body::Body for Tail {
         Poll::Ready(match frame {
             Some(Ok(frame)) => match frame.into_trailers() {
                 Ok(mut trailers) => {
-                    wire::sanitize(&mut trailers);
-                    self.end(wire::code(&trailers).unwrap_or(Code::Unknown), false);
+                    let code = wire::sanitize(&mut trailers);
+                    self.end(code.unwrap_or(Code::Unknown), false);
                     Some(Ok(Frame::trailers(trailers)))
                 }
                 Err(data) => {
@@ -174,11 +173,11 @@ impl http_body::Body for Tail {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.front.is_empty() && self.rest.is_end_stream()
+        self.front.len() == 0 && self.rest.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.front.is_empty() {
+        match self.front.len() == 0 {
             true => self.rest.size_hint(),
             // A hint that left out the buffered part would cut the body short.
             false => SizeHint::default(),
@@ -201,12 +200,12 @@ impl Drop for Tail {
 
 /// A whole response's body: kept frames, then the trailers.
 pub(crate) struct Kept {
-    data: std::vec::IntoIter<Bytes>,
+    data: smallvec::IntoIter<[Bytes; 1]>,
     trailers: Option<HeaderMap>,
 }
 
 impl Kept {
-    pub(crate) fn new(data: Vec<Bytes>, trailers: Option<HeaderMap>) -> Self {
+    pub(crate) fn new(data: Frames, trailers: Option<HeaderMap>) -> Self {
         Self {
             data: data.into_iter(),
             trailers,
