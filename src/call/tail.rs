@@ -18,7 +18,7 @@ use tonic_hedge_engine::measure::Probe;
 
 use super::{
     attempt::{Frames, Front, Held, Rest},
-    body::{Rewind, Upload},
+    body::Sending,
     classify,
     fault::Fault,
     loser, wire,
@@ -29,11 +29,13 @@ use crate::{
 };
 
 /// The body of the one attempt that a call is left with.
+///
+/// All in one: a box around what is open would be one more for each call.
 pub(crate) struct Tail {
     front: smallvec::IntoIter<[Bytes; 1]>,
     rest: Body,
     /// `None` once the end was judged.
-    open: Option<Box<Open>>,
+    open: Option<Open>,
 }
 
 /// What has to be told when the body ends.
@@ -43,12 +45,11 @@ pub(crate) struct Open {
     pub(crate) telemetry: CallTelemetry,
     pub(crate) probe: Option<Probe>,
     pub(crate) deadline: Option<(Instant, Pin<Box<Sleep>>)>,
-    /// The request's body, where it may still be going out.
-    pub(crate) upload: Option<Rewind>,
+    pub(crate) sending: Sending,
 }
 
 impl Tail {
-    pub(crate) fn new(front: Front, open: Box<Open>) -> Self {
+    pub(crate) fn new(front: Front, open: Open) -> Self {
         Self {
             front: front.data.into_iter(),
             rest: front.rest,
@@ -65,7 +66,7 @@ impl Tail {
             mut telemetry,
             probe,
             ..
-        } = *open;
+        } = open;
         let failed = classify::breaks(code);
         let now = held.ticket.shared().now();
         if failed {
@@ -105,15 +106,6 @@ impl Open {
         }
     }
 
-    /// Ends a stream of the caller's requests that goes on.
-    fn cancel_upload(&self) {
-        if let Some(upload) = &self.upload
-            && upload.upload() == Upload::Streaming
-        {
-            upload.cancel();
-        }
-    }
-
     fn time_left(&self) -> Option<Duration> {
         self.deadline
             .as_ref()
@@ -137,7 +129,7 @@ impl http_body::Body for Tail {
             && open.poll_deadline(cx).is_ready()
         {
             open.held.ticket.cut();
-            open.cancel_upload();
+            open.sending.cancel();
             self.end(Code::DeadlineExceeded, false);
             self.rest = Body::empty();
             let status = Status::deadline_exceeded(super::DEADLINE_MESSAGE);
@@ -153,7 +145,7 @@ impl http_body::Body for Tail {
                 }
                 Err(data) => {
                     if let Some(open) = &mut self.open {
-                        open.held.ticket.heard();
+                        open.held.ticket.heard_more();
                         open.prove();
                     }
                     Some(Ok(data))
@@ -190,10 +182,8 @@ impl Drop for Tail {
         let Some(open) = self.open.take() else { return };
         let time_left = open.time_left();
         let rest = Rest::Body(std::mem::take(&mut self.rest));
-        open.cancel_upload();
-        let upload = open
-            .upload
-            .map_or(Upload::Whole(0), |rewind| rewind.upload());
+        open.sending.cancel();
+        let upload = open.sending.upload();
         loser::dispose(rest, open.held, upload, time_left);
     }
 }
