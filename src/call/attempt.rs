@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -110,7 +110,7 @@ pub(crate) struct Finished {
 #[allow(clippy::large_enum_variant)] // As above.
 enum Stage {
     /// Waiting for a slot of the channel's queue.
-    Ready(Channel, Option<Request<Body>>),
+    Ready(Channel, Option<Box<Request<Body>>>),
     /// Waiting for the head.
     Sent(ResponseFuture),
     /// Reading the body.
@@ -145,9 +145,10 @@ impl Attempt {
         until: Until,
         time_left: Option<Duration>,
     ) -> Self {
+        let stage = held.telemetry.within(|| Stage::first(channel, request));
         Self {
             course: Course {
-                stage: Stage::Ready(channel, Some(request)),
+                stage,
                 until,
                 time_left,
             },
@@ -166,6 +167,18 @@ impl Attempt {
     }
 }
 
+impl Stage {
+    /// The queue nearly always has a slot: then the request goes into it at once, and never lies here.
+    fn first(mut channel: Channel, request: Request<Body>) -> Self {
+        // Nobody is woken by this: where there is none, the attempt asks again when it is polled.
+        let mut cx = Context::from_waker(Waker::noop());
+        match channel.poll_ready(&mut cx) {
+            Poll::Ready(Ok(())) => Self::Sent(channel.call(request)),
+            _ => Self::Ready(channel, Some(Box::new(request))),
+        }
+    }
+}
+
 impl Course {
     fn poll_reply(&mut self, ticket: &Ticket, cx: &mut Context<'_>) -> Poll<Reply> {
         loop {
@@ -174,7 +187,7 @@ impl Course {
                     let ready = std::task::ready!(channel.poll_ready(cx));
                     match (ready, request.take()) {
                         (Ok(()), Some(request)) => {
-                            self.stage = Stage::Sent(channel.call(request));
+                            self.stage = Stage::Sent(channel.call(*request));
                         }
                         (Ok(()), None) => return Poll::Pending,
                         (Err(error), _) => {

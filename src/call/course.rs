@@ -49,7 +49,9 @@ pin_project! {
     impl PinnedDrop for Course {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            if let (Some(host), Some(original)) = (this.host, this.original.take()) {
+            if this.original.is_some()
+                && let (Some(host), Some(original)) = (this.host, this.original.take())
+            {
                 let running = Running::Sent(original.attempt);
                 host.discard(host.elapsed(), Launch::ORIGINAL, running, Gone::CallerGone);
             }
@@ -94,7 +96,17 @@ struct Original {
     due: Option<Instant>,
 }
 
+/// What a call starts with.
+#[allow(clippy::large_enum_variant)] // Moved once, within one poll.
+enum Start {
+    Alone(Original),
+    Race(Since),
+    /// The deadline has passed.
+    Expired,
+}
+
 /// How far a call was when it became a race.
+#[allow(clippy::large_enum_variant)] // As above.
 enum Since {
     /// Nothing is launched.
     Start,
@@ -156,7 +168,7 @@ impl Future for Course {
                     continue;
                 }
                 Stage::Ready => match host.launch_alone() {
-                    Ok(original) => {
+                    Start::Alone(original) => {
                         *this.stage = Stage::Alone;
                         let at_once = original.hedge_after == Some(Duration::ZERO);
                         *this.original = Some(original);
@@ -165,8 +177,8 @@ impl Future for Course {
                             false => continue,
                         }
                     }
-                    Err(Some(since)) => since,
-                    Err(None) => {
+                    Start::Race(since) => since,
+                    Start::Expired => {
                         *this.stage = Stage::Over;
                         let status = Status::deadline_exceeded(DEADLINE_MESSAGE);
                         return Poll::Ready(Err(fail(host, host.elapsed(), status)));
@@ -314,26 +326,26 @@ impl CallHost {
         Ok(())
     }
 
-    /// Launches the original; or says what becomes of the call, where the deadline has not passed.
-    fn launch_alone(&mut self) -> Result<Original, Option<Since>> {
+    /// Launches the original.
+    fn launch_alone(&mut self) -> Start {
         let rules = self.rules();
         if !rules.hedging {
             self.report_at_start();
         }
         if rules.hedging && self.is_timed_by_user() {
-            return Err(Some(Since::Start));
+            return Start::Race(Since::Start);
         }
         let at = self.elapsed();
         if rules.deadline.is_some_and(|deadline| deadline <= at) {
-            return Err(None);
+            return Start::Expired;
         }
         let Some(launched) = self.launch(at, Launch::ORIGINAL) else {
-            return Err(Some(Since::Unplaced));
+            return Start::Race(Since::Unplaced);
         };
         let hedge_after = launched.hedge_after;
         let attempt = match launched.attempt {
             Running::Sent(attempt) => attempt,
-            _ => return Err(Some(Since::Launched(at, launched))),
+            _ => return Start::Race(Since::Launched(at, launched)),
         };
         // As the race has it: no hedge without room for it.
         let hedge_at = hedge_after
@@ -343,7 +355,7 @@ impl CallHost {
             (Some(hedge_at), Some(deadline)) => Some(hedge_at.min(deadline)),
             (hedge_at, deadline) => hedge_at.or(deadline),
         };
-        Ok(Original {
+        Start::Alone(Original {
             attempt,
             at,
             hedge_after,

@@ -3,9 +3,10 @@
 
 use bytes::Bytes;
 use http::{
-    Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, request::Parts,
+    Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version,
+    header::{CONTENT_TYPE, TE},
+    request::Parts,
 };
-use smallvec::SmallVec;
 use tonic::body::Body;
 
 use super::body::{Replay, Rewind, Upload};
@@ -18,9 +19,9 @@ pub(crate) struct Prototype {
     pub(crate) body: Source,
 }
 
-/// Headers of a request that are kept without an allocation: tonic's own two, and as many of the
-/// caller's.
-const KEPT: usize = 4;
+/// What tonic's client gives every request.
+const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 // A box would be an allocation for each call.
 #[allow(clippy::large_enum_variant)]
@@ -29,10 +30,18 @@ enum Head {
     /// all, for further attempts that nearly never come.
     Whole(Parts),
     /// What further attempts are made from.
-    Kept {
-        uri: Uri,
-        headers: SmallVec<[(HeaderName, HeaderValue); KEPT]>,
-    },
+    Kept(Kept),
+}
+
+/// Copies of a request's address and headers. Of a request without metadata of the caller's there is
+/// nothing to copy, and nothing is allocated.
+#[derive(Default)]
+struct Kept {
+    uri: Uri,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// Whether tonic's own two are there.
+    te: bool,
+    content_type: bool,
 }
 
 /// Where an attempt's body comes from.
@@ -59,7 +68,7 @@ impl Prototype {
     pub(crate) fn path(&self) -> &str {
         match &self.head {
             Head::Whole(head) => head.uri.path(),
-            Head::Kept { uri, .. } => uri.path(),
+            Head::Kept(kept) => kept.uri.path(),
         }
     }
 
@@ -67,42 +76,62 @@ impl Prototype {
     pub(crate) fn headers(&self) -> HeaderMap {
         match &self.head {
             Head::Whole(head) => head.headers.clone(),
-            Head::Kept { headers, .. } => {
-                let mut map = HeaderMap::with_capacity(headers.len());
-                for (name, value) in headers {
-                    map.append(name, value.clone());
-                }
-                map
-            }
+            Head::Kept(kept) => kept.headers(),
         }
     }
 
     /// The request of one attempt: the caller's own the first time.
     pub(crate) fn request(&mut self, body: Body) -> Request<Body> {
-        let Head::Whole(head) = &self.head else {
-            return self.another(body);
-        };
-        let copies = head.headers.iter();
-        let kept = Head::Kept {
-            uri: head.uri.clone(),
-            headers: copies
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect(),
-        };
-        match std::mem::replace(&mut self.head, kept) {
-            Head::Whole(head) => Request::from_parts(head, body),
-            Head::Kept { .. } => self.another(body),
+        if let Head::Kept(kept) = &self.head {
+            return kept.request(body);
+        }
+        match std::mem::replace(&mut self.head, Head::Kept(Kept::default())) {
+            Head::Kept(kept) => kept.request(body),
+            Head::Whole(head) => {
+                if let Head::Kept(kept) = &mut self.head {
+                    kept.keep(&head);
+                }
+                Request::from_parts(head, body)
+            }
+        }
+    }
+}
+
+impl Kept {
+    fn keep(&mut self, head: &Parts) {
+        self.uri = head.uri.clone();
+        for (name, value) in &head.headers {
+            match name {
+                name if !self.te && *name == TE && *value == TRAILERS => self.te = true,
+                name if !self.content_type && *name == CONTENT_TYPE && *value == GRPC => {
+                    self.content_type = true;
+                }
+                name => self.headers.push((name.clone(), value.clone())),
+            }
         }
     }
 
-    fn another(&self, body: Body) -> Request<Body> {
+    fn headers(&self) -> HeaderMap {
+        let mut map = HeaderMap::with_capacity(self.headers.len() + 2);
+        for (name, value) in &self.headers {
+            map.append(name, value.clone());
+        }
+        // As tonic does: last.
+        if self.te {
+            map.append(TE, TRAILERS);
+        }
+        if self.content_type {
+            map.append(CONTENT_TYPE, GRPC);
+        }
+        map
+    }
+
+    fn request(&self, body: Body) -> Request<Body> {
         let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
         *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers();
-        if let Head::Kept { uri, .. } = &self.head {
-            *request.uri_mut() = uri.clone();
-        }
         request
     }
 }
@@ -131,6 +160,51 @@ impl Source {
             Self::Unread(_) => Upload::Streaming,
             Self::Whole(bytes) => Upload::Whole(bytes.len()),
             Self::Passing(rewind) => rewind.upload(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the caller's metadata is, a further attempt has the same request as the first.
+    #[test]
+    fn every_attempt_has_the_callers_request() {
+        let with: [&[(&'static str, &'static str)]; 4] = [
+            &[],
+            &[("te", "trailers"), ("content-type", "application/grpc")],
+            &[("te", "other"), ("content-type", "application/grpc+proto")],
+            &[
+                ("tenant", "a"),
+                ("tenant", "b"),
+                ("key-bin", "AAEC"),
+                ("te", "trailers"),
+                ("te", "trailers"),
+                ("content-type", "application/grpc"),
+            ],
+        ];
+        for headers in with {
+            let mut request = Request::new(());
+            *request.uri_mut() = Uri::from_static("http://origin/prefix/a.S/M");
+            for (name, value) in headers {
+                let name = HeaderName::from_static(name);
+                let value = HeaderValue::from_static(value);
+                request.headers_mut().append(name, value);
+            }
+            let expected = request.headers().clone();
+            let (head, ()) = request.into_parts();
+            let mut prototype = Prototype::new(head, Body::empty());
+            assert_eq!(prototype.headers(), expected);
+            for _ in 0..3 {
+                let request = prototype.request(Body::empty());
+                assert_eq!(request.headers(), &expected);
+                assert_eq!(request.uri(), "http://origin/prefix/a.S/M");
+                assert_eq!(request.method(), Method::POST);
+                assert_eq!(request.version(), Version::HTTP_2);
+                assert_eq!(prototype.headers(), expected);
+                assert_eq!(prototype.path(), "/prefix/a.S/M");
+            }
         }
     }
 }
