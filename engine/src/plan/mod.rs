@@ -58,6 +58,10 @@ const GAIN_TO_WAKE: f64 = 0.03;
 const EXPLORED: f64 = 0.1;
 const MOST_EXPLORED: f64 = 0.01;
 
+/// Windows that hedges count for while the plan rests. There are a tenth as many of them: forgotten as
+/// fast as ever they would leave nothing to rest by, and the plan would wake up to see it all again.
+const RESTED: u32 = 10;
+
 /// Parts of a window by which the load it got is counted.
 const PARTS: usize = 8;
 
@@ -269,7 +273,11 @@ impl Planner {
         self.share.set_capacity(capacity);
         let hedges = {
             let mut hedges = self.hedges.lock();
-            hedges.age(now, self.window);
+            let window = match view.state {
+                PlanState::Resting => self.window * RESTED,
+                PlanState::Planned | PlanState::Learning => self.window,
+            };
+            hedges.age(now, window);
             hedges.clone()
         };
         let survival = originals.survival(now);
