@@ -58,6 +58,10 @@ const GAIN_TO_WAKE: f64 = 0.03;
 const EXPLORED: f64 = 0.1;
 const MOST_EXPLORED: f64 = 0.01;
 
+/// Hedges that tell what hedges take. So few that a plan which rests at twenty calls a second sees as
+/// many in a window: with fewer it would take originals for them, and wake up for nothing.
+const ENOUGH_HEDGES: f64 = 5.0;
+
 /// Parts of a window by which the load it got is counted.
 const PARTS: usize = 8;
 
@@ -329,8 +333,8 @@ impl Planner {
 
     fn plan(&self, view: &mut View, originals: &Survival, hedges: &Hedges, capacity: f64) -> Plan {
         let (own, count) = hedges.survival();
-        // As long as it has seen fewer hedges than an estimate needs, originals stand for the others.
-        let others = (self.minimum_samples as f64 - count).max(0.0);
+        // As long as there are fewer, originals stand for the others.
+        let others = (ENOUGH_HEDGES - count).max(0.0);
         let hedges = own.mean(count, originals, others);
         let search = Search::new(Terms {
             originals,
