@@ -58,8 +58,10 @@ fn within(replicas: &[InMemory], hedge: Hedge) -> Builder {
 #[tokio::test(start_paused = true)]
 async fn a_plan_is_made_and_told() {
     let replicas = ["a", "b"].map(|name| InMemory::start(name, tail));
-    let channel = within(&replicas, Hedge::within(0.15)).build().unwrap();
-    calls(&channel, 100).await;
+    // At p99 each slow call counts; at p95 hedging most of them a little earlier is as good.
+    let hedge = Hedge::within(0.15).target_quantile(0.99);
+    let channel = builder(&replicas).hedge(hedge).build().unwrap();
+    calls(&channel, 400).await;
     tokio::time::sleep(ms(1500)).await;
     let before = get(&channel);
     let took = calls(&channel, 400).await;
@@ -67,23 +69,19 @@ async fn a_plan_is_made_and_told() {
 
     let plan = plan(&measured);
     assert_eq!((plan.load, plan.state), (0.15, PlanState::Planned));
-    assert!((plan.target_quantile - 0.95).abs() < 1e-9);
+    assert!((plan.target_quantile - 0.99).abs() < 1e-9);
     let delay = plan.delay.unwrap();
-    assert!((ms(30)..ms(60)).contains(&delay), "{plan:?}");
+    assert!((ms(36)..ms(60)).contains(&delay), "{plan:?}");
     assert_eq!(measured.threshold, Some(delay));
     assert!(plan.unhedged.unwrap() > ms(200), "{plan:?}");
     assert!(plan.expected.unwrap() < ms(100), "{plan:?}");
     assert!(plan.got.unwrap() < ms(100), "{plan:?}");
-    assert!(plan.expected_load.unwrap() <= 0.1575, "{plan:?}");
+    assert!(plan.expected_load.unwrap() <= 0.15, "{plan:?}");
     assert!(plan.got_load.unwrap() <= 0.165, "{plan:?}");
 
     let hedges = measured.hedges - before.hedges;
-    assert!(
-        (20..=66).contains(&hedges),
-        "a sixth of 400 calls: {hedges}"
-    );
-    let slow = took.iter().filter(|took| **took > ms(100)).count();
-    assert!(slow <= 20, "a twentieth of 400 calls: {slow}");
+    assert!((38..=42).contains(&hedges), "each slow call: {hedges}");
+    assert!(took.iter().all(|took| *took < ms(100)), "{took:?}");
 }
 
 /// What the load does not pay for is held back, and `load` is the reason.

@@ -62,6 +62,10 @@ const MOST_EXPLORED: f64 = 0.01;
 /// fast as ever they would leave nothing to rest by, and the plan would wake up to see it all again.
 const RESTED: u32 = 10;
 
+/// Hedges that tell what hedges take: fewer are made up to as many by originals. A plan that rests at
+/// twenty calls a second sees about as many in a window.
+const ENOUGH_HEDGES: f64 = 5.0;
+
 /// Parts of a window by which the load it got is counted.
 const PARTS: usize = 8;
 
@@ -337,8 +341,8 @@ impl Planner {
 
     fn plan(&self, view: &mut View, originals: &Survival, hedges: &Hedges, capacity: f64) -> Plan {
         let (own, count) = hedges.survival();
-        // As long as it has seen fewer hedges than an estimate needs, originals stand for the others.
-        let others = (self.minimum_samples as f64 - count).max(0.0);
+        // As long as there are fewer, originals stand for the others.
+        let others = (ENOUGH_HEDGES - count).max(0.0);
         let hedges = own.mean(count, originals, others);
         let search = Search::new(Terms {
             originals,
