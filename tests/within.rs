@@ -68,7 +68,11 @@ async fn a_plan_is_made_and_told() {
     let measured = get(&channel);
 
     let plan = plan(&measured);
-    assert_eq!((plan.load, plan.state), (0.15, PlanState::Planned));
+    assert_eq!(
+        (plan.load, plan.state),
+        (0.15, PlanState::Planned),
+        "{plan:?}"
+    );
     assert!((plan.target_quantile - 0.99).abs() < 1e-9);
     let delay = plan.delay.unwrap();
     assert!((ms(36)..ms(60)).contains(&delay), "{plan:?}");
