@@ -30,7 +30,12 @@ use tonic::{Code, Response, Status};
 /// # report::<()>(&Err(tonic::Status::unavailable("")));
 /// ```
 #[derive(Clone)]
-pub struct CallLog(Arc<Inner>);
+pub struct CallLog {
+    attempts: Logged,
+    duration: Duration,
+    /// Kept only for its source, which the log replaced.
+    before: Option<Arc<Status>>,
+}
 
 /// One attempt of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,27 +104,27 @@ pub trait ResponseExt {
     }
 }
 
-/// Collects the log while the call runs. A call with one attempt allocates once, in
-/// [`finish`](Self::finish).
+/// Collects the log while the call runs. That of a call with one attempt allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct CallLogBuilder {
     attempts: Attempts,
 }
 
-struct Inner {
-    attempts: Attempts,
-    duration: Duration,
-    /// Kept only for its source, which the log replaced.
-    before: Option<Status>,
-}
-
-/// The common case has its place within the log's own allocation.
+/// The attempts so far. The common case has its place in the log itself.
 #[derive(Debug, Default)]
 enum Attempts {
     #[default]
     None,
     One([AttemptLog; 1]),
     Many(Vec<AttemptLog>),
+}
+
+/// The attempts of a call that has ended, cheap to clone.
+#[derive(Clone, Debug)]
+enum Logged {
+    None,
+    One([AttemptLog; 1]),
+    Many(Arc<[AttemptLog]>),
 }
 
 /// The duration of an attempt that has not ended: no call lasts as long.
@@ -144,12 +149,16 @@ impl CallLog {
     /// The attempts, in the order in which they started. Empty if none was made, as behind an
     /// open breaker.
     pub fn attempts(&self) -> &[AttemptLog] {
-        self.0.attempts.as_slice()
+        match &self.attempts {
+            Logged::None => &[],
+            Logged::One(one) => one,
+            Logged::Many(all) => all,
+        }
     }
 
     /// From the start of the call to its result.
     pub fn duration(&self) -> Duration {
-        self.0.duration
+        self.duration
     }
 
     /// Whether at least one hedge was started.
@@ -189,7 +198,7 @@ impl fmt::Debug for CallLog {
 
 impl Error for CallLog {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.before.as_ref().and_then(Error::source)
+        self.before.as_deref().and_then(Error::source)
     }
 }
 
@@ -374,23 +383,27 @@ impl CallLogBuilder {
     /// Makes the log of a call that ended at `at` with `status` the status's source. A source
     /// that the status has already becomes the log's own.
     pub(crate) fn finish_failed(self, at: Duration, status: &mut Status) -> CallLog {
-        let before = status.source().is_some().then(|| status.clone());
+        let before = status.source().is_some().then(|| Arc::new(status.clone()));
         let log = self.build(at, before);
         status.set_source(Arc::new(log.clone()));
         log
     }
 
-    fn build(mut self, at: Duration, before: Option<Status>) -> CallLog {
+    fn build(mut self, at: Duration, before: Option<Arc<Status>>) -> CallLog {
         for attempt in self.attempts.as_mut_slice() {
             if attempt.duration == IN_FLIGHT {
                 attempt.duration = at.saturating_sub(attempt.start);
             }
         }
-        CallLog(Arc::new(Inner {
-            attempts: self.attempts,
+        CallLog {
+            attempts: match self.attempts {
+                Attempts::None => Logged::None,
+                Attempts::One(one) => Logged::One(one),
+                Attempts::Many(all) => Logged::Many(all.into()),
+            },
             duration: at,
             before,
-        }))
+        }
     }
 }
 

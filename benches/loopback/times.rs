@@ -90,7 +90,7 @@ pub(crate) fn compare(
     for callers in &mut callers {
         // The first ones connect.
         once(&runtime, callers, load.in_flight, &request)?;
-        let warmed = once(&runtime, callers, 4 * load.in_flight + 200, &request)?;
+        let warmed = once(&runtime, callers, 2 * load.in_flight + 100, &request)?;
         fastest = fastest.max(warmed.throughput);
     }
     // As many for each case, so that none has more of what happens once in a while.

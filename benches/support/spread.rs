@@ -33,11 +33,15 @@ impl Spread {
     }
 }
 
-/// The value at `share` of the way through; NaN where there are none.
+/// The value at `share` of the way through, between two neighbours if need be; NaN where there are
+/// none.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let index = sorted.len().saturating_sub(1) as f64 * share;
-    let value = sorted.get(index.round() as usize);
-    value.copied().unwrap_or(f64::NAN)
+    let at = sorted.len().saturating_sub(1) as f64 * share;
+    let [below, above] = [at.floor(), at.ceil()].map(|index| sorted.get(index as usize));
+    match (below, above) {
+        (Some(below), Some(above)) => below + (above - below) * at.fract(),
+        _ => f64::NAN,
+    }
 }
 
 impl fmt::Display for Spread {

@@ -34,6 +34,7 @@ impl fmt::Display for Table {
 }
 
 /// With a comma between thousands.
+#[allow(dead_code)] // Not every bench prints such numbers.
 pub(crate) fn thousands(number: f64) -> String {
     let digits = format!("{:.0}", number.abs());
     let mut text = String::from(if number.round() < 0.0 { "-" } else { "" });

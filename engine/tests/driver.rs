@@ -858,6 +858,57 @@ async fn rc9_ca2_ten_thousand_schedules_leave_nothing() {
     assert_eq!(ends.len(), 5, "{ends:?}");
 }
 
+/// A race that takes over an original goes the way of one that has launched it.
+#[tokio::test(start_paused = true)]
+async fn an_original_that_is_taken_over_runs_the_same_race() {
+    let mut taken_over = 0;
+    for seed in 0..3_000 {
+        let rng = &mut Rng::with_seed(seed);
+        let rules = Rules {
+            max_attempts: rng.u32(1..5),
+            max_concurrent: rng.u32(1..4),
+            hedging: rng.bool(),
+            retries: rng.bool(),
+            eager: rng.bool(),
+            max_unsent: rng.u32(0..3),
+            deadline: rng.bool().then(|| any_time(rng)),
+        };
+        let plans: Vec<_> = (0..8).map(|_| any_plan(rng)).collect();
+        let answers = [Answer::Granted(any_time(rng)), Answer::Held];
+        let due = [plans[0].runs, plans[0].hedge_after, rules.deadline];
+        let soonest = due.into_iter().flatten().min().unwrap_or(ms(50));
+        if plans[0].runs.is_none() || rules.deadline == Some(Duration::ZERO) {
+            continue;
+        }
+        taken_over += 1;
+
+        let own = World::default();
+        let expected = run(own.asked_race(rules.clone(), &plans, &answers)).await;
+        let world = World::default();
+        let mut host = Script {
+            world: world.clone(),
+            plans: plans.clone(),
+            answers: answers.to_vec(),
+            thinks: None,
+            delays: None,
+            loan: None,
+            spent: Vec::new(),
+        };
+        let started = Instant::now();
+        let original = host.launch(Duration::ZERO, Launch::ORIGINAL).unwrap();
+        // Any time until there is something to decide.
+        sleep(soonest.mul_f64(f64::from(rng.u32(0..3)) / 2.0)).await;
+        let race = Drive::resumed(host, rules, started, Duration::ZERO, original);
+        assert_eq!(run(race).await, expected, "seed {seed}");
+        world.quiet();
+        let (own, taken) = (own.notes.borrow(), world.notes.borrow());
+        assert_eq!(taken.launched, own.launched, "seed {seed}");
+        assert_eq!(taken.asked, own.asked, "seed {seed}");
+        assert_eq!(taken.fates, own.fates, "seed {seed}");
+    }
+    assert!(taken_over > 1_000, "{taken_over}");
+}
+
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "polled again")]
 async fn a_finished_race_is_not_polled_again() {

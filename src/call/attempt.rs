@@ -3,13 +3,14 @@
 use std::{
     future::Future,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, response::Parts};
 use http_body::Body as _;
+use smallvec::SmallVec;
 use tonic::{
     Code,
     body::Body,
@@ -25,7 +26,12 @@ use super::{
 };
 use crate::telemetry::AttemptTelemetry;
 
+/// The data of a response: a unary one is a single frame, which needs no list of its own.
+pub(crate) type Frames = SmallVec<[Bytes; 1]>;
+
 /// What an attempt ends with.
+// An attempt's large parts lie in place, here and below: a box would be an allocation for each.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// The response is complete, and the server gave a status.
@@ -41,7 +47,7 @@ pub(crate) enum Reply {
 #[derive(Debug)]
 pub(crate) struct Complete {
     pub(crate) head: Parts,
-    pub(crate) data: Vec<Bytes>,
+    pub(crate) data: Frames,
     /// `None` where the head carries the status.
     pub(crate) trailers: Option<HeaderMap>,
     pub(crate) code: Code,
@@ -59,7 +65,7 @@ impl Complete {
 pub(crate) struct Front {
     /// Whether it is all that was waited for, and not more than the buffer holds.
     pub(crate) enough: bool,
-    pub(crate) data: Vec<Bytes>,
+    pub(crate) data: Frames,
     pub(crate) rest: Body,
 }
 
@@ -76,9 +82,14 @@ pub(crate) enum Until {
 
 /// One copy of a call on the wire. Dropping it cancels it: its stream is reset.
 pub(crate) struct Attempt {
-    stage: Stage,
+    course: Course,
     /// `None` once it has ended.
     held: Option<Held>,
+}
+
+/// Where it is, apart from what it holds: polled while its span is the current one.
+struct Course {
+    stage: Stage,
     until: Until,
     /// What was left of the call's deadline when it started.
     time_left: Option<Duration>,
@@ -96,15 +107,14 @@ pub(crate) struct Finished {
     pub(crate) held: Held,
 }
 
-// A request in a box would be one allocation more in each attempt, to save a move.
-#[allow(clippy::large_enum_variant)]
+#[allow(clippy::large_enum_variant)] // As above.
 enum Stage {
     /// Waiting for a slot of the channel's queue.
-    Ready(Channel, Option<Request<Body>>),
+    Ready(Channel, Option<Box<Request<Body>>>),
     /// Waiting for the head.
     Sent(ResponseFuture),
     /// Reading the body.
-    Reading(Box<Reading>),
+    Reading(Reading),
     /// Ended, or waiting for the call's own deadline.
     Done,
 }
@@ -112,7 +122,7 @@ enum Stage {
 struct Reading {
     head: Parts,
     body: Body,
-    data: Vec<Bytes>,
+    data: Frames,
     bytes: usize,
     messages: Messages,
 }
@@ -135,24 +145,41 @@ impl Attempt {
         until: Until,
         time_left: Option<Duration>,
     ) -> Self {
+        let stage = held.telemetry.within(|| Stage::first(channel, request));
         Self {
-            stage: Stage::Ready(channel, Some(request)),
+            course: Course {
+                stage,
+                until,
+                time_left,
+            },
             held: Some(held),
-            until,
-            time_left,
         }
     }
 
     /// Takes it apart: what there is to reset, and what it holds.
     pub(crate) fn into_rest(self) -> (Rest, Option<Held>) {
-        let rest = match self.stage {
+        let rest = match self.course.stage {
             Stage::Ready(..) | Stage::Done => Rest::Nothing,
             Stage::Sent(response) => Rest::Head(response),
             Stage::Reading(reading) => Rest::Body(reading.body),
         };
         (rest, self.held)
     }
+}
 
+impl Stage {
+    /// The queue nearly always has a slot: then the request goes into it at once, and never lies here.
+    fn first(mut channel: Channel, request: Request<Body>) -> Self {
+        // Nobody is woken by this: where there is none, the attempt asks again when it is polled.
+        let mut cx = Context::from_waker(Waker::noop());
+        match channel.poll_ready(&mut cx) {
+            Poll::Ready(Ok(())) => Self::Sent(channel.call(request)),
+            _ => Self::Ready(channel, Some(Box::new(request))),
+        }
+    }
+}
+
+impl Course {
     fn poll_reply(&mut self, ticket: &Ticket, cx: &mut Context<'_>) -> Poll<Reply> {
         loop {
             match &mut self.stage {
@@ -160,7 +187,7 @@ impl Attempt {
                     let ready = std::task::ready!(channel.poll_ready(cx));
                     match (ready, request.take()) {
                         (Ok(()), Some(request)) => {
-                            self.stage = Stage::Sent(channel.call(request));
+                            self.stage = Stage::Sent(channel.call(*request));
                         }
                         (Ok(()), None) => return Poll::Pending,
                         (Err(error), _) => {
@@ -176,15 +203,14 @@ impl Attempt {
                     };
                     ticket.heard();
                     let (mut head, body) = response.into_parts();
-                    wire::sanitize(&mut head.headers);
-                    if let Some(code) = wire::code(&head.headers) {
+                    if let Some(code) = wire::sanitize(&mut head.headers) {
                         // A stream may be empty, a unary answer not.
                         if let (Until::Trailers(_), Code::Ok) = (self.until, code) {
                             return self.fault(ticket, no_message(Some(0)));
                         }
                         let complete = Complete {
                             head,
-                            data: Vec::new(),
+                            data: Frames::new(),
                             trailers: None,
                             code,
                         };
@@ -196,18 +222,18 @@ impl Attempt {
                     if let Until::Head = self.until {
                         let front = Front {
                             enough: true,
-                            data: Vec::new(),
+                            data: Frames::new(),
                             rest: body,
                         };
                         return self.done(Reply::Open(Response::from_parts(head, front)));
                     }
-                    self.stage = Stage::Reading(Box::new(Reading {
+                    self.stage = Stage::Reading(Reading {
                         head,
                         body,
-                        data: Vec::with_capacity(1),
+                        data: Frames::new(),
                         bytes: 0,
                         messages: Messages::default(),
-                    }));
+                    });
                 }
                 Stage::Reading(reading) => {
                     let frame = std::task::ready!(Pin::new(&mut reading.body).poll_frame(cx));
@@ -257,8 +283,7 @@ impl Attempt {
         let Stage::Reading(reading) = std::mem::replace(&mut self.stage, Stage::Done) else {
             return Poll::Pending;
         };
-        wire::sanitize(&mut trailers);
-        let Some(code) = wire::code(&trailers) else {
+        let Some(code) = wire::sanitize(&mut trailers) else {
             return self.fault(
                 ticket,
                 Fault::protocol(Code::Unknown, "response's trailers carry no grpc-status"),
@@ -341,17 +366,18 @@ fn no_message(found: Option<usize>) -> Fault {
 impl Future for Attempt {
     type Output = Finished;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finished> {
-        // Taken out while it is polled, so that its span can be current meanwhile.
-        let Some(held) = self.held.take() else {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finished> {
+        let Self { course, held } = self.get_mut();
+        let Some(holds) = held else {
             return Poll::Pending;
         };
-        match held.telemetry.within(|| self.poll_reply(&held.ticket, cx)) {
-            Poll::Ready(reply) => Poll::Ready(Finished { reply, held }),
-            Poll::Pending => {
-                self.held = Some(held);
-                Poll::Pending
-            }
+        let polled = holds
+            .telemetry
+            .within(|| course.poll_reply(&holds.ticket, cx));
+        let reply = std::task::ready!(polled);
+        match held.take() {
+            Some(held) => Poll::Ready(Finished { reply, held }),
+            None => Poll::Pending,
         }
     }
 }

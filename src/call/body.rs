@@ -11,6 +11,23 @@ use http_body::{Body as _, Frame};
 use parking_lot::Mutex;
 use tonic::{Status, body::Body};
 
+/// What there is of a request body without waiting.
+pub(crate) enum Looked {
+    /// All of it.
+    Whole(Bytes),
+    /// There is more to come.
+    More(More),
+}
+
+/// A request body that is not read to its end.
+pub(crate) struct More {
+    /// What was read.
+    read: Bytes,
+    /// What came next, where that did not fit or was no data.
+    next: Option<Result<Frame<Bytes>, Status>>,
+    rest: Body,
+}
+
 /// A request body, read to its end or to the limit.
 pub(crate) enum Collected {
     /// The whole body.
@@ -19,11 +36,45 @@ pub(crate) enum Collected {
     Over(Bytes, Body),
 }
 
-/// Reads `body` up to `limit` bytes. A unary request is one frame, which is kept as it is.
-pub(crate) async fn collect(mut body: Body, limit: usize) -> Result<Collected, Status> {
-    let mut whole = Bytes::new();
+/// Takes what is there of `body`, up to `limit` bytes. A unary request is one frame, which is there
+/// at once, and is kept as it is.
+pub(crate) fn look(mut body: Body, limit: usize, cx: &mut Context<'_>) -> Looked {
+    let mut read = Bytes::new();
+    let next = loop {
+        let frame = match Pin::new(&mut body).poll_frame(cx) {
+            Poll::Pending => break None,
+            Poll::Ready(None) => return Looked::Whole(read),
+            Poll::Ready(Some(Err(status))) => break Some(Err(status)),
+            Poll::Ready(Some(Ok(frame))) => frame,
+        };
+        match frame.into_data() {
+            Ok(data) if read.len() + data.len() <= limit => read = join(read, data),
+            Ok(data) => break Some(Ok(Frame::data(data))),
+            Err(frame) => break Some(Ok(frame)),
+        }
+        if body.is_end_stream() {
+            return Looked::Whole(read);
+        }
+    };
+    Looked::More(More {
+        read,
+        next,
+        rest: body,
+    })
+}
+
+/// Reads on, up to `limit` bytes.
+pub(crate) async fn collect(more: More, limit: usize) -> Result<Collected, Status> {
+    let More {
+        read: mut whole,
+        mut next,
+        rest: mut body,
+    } = more;
     loop {
-        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        let frame = match next.take() {
+            Some(frame) => Some(frame),
+            None => std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await,
+        };
         let Some(frame) = frame.transpose()? else {
             return Ok(Collected::Whole(whole));
         };
@@ -114,6 +165,32 @@ pub(crate) enum Upload {
     Streaming,
 }
 
+/// A request that may still be going out while its response comes.
+pub(crate) enum Sending {
+    /// All of it was handed over: so many bytes.
+    Whole(usize),
+    /// It is passed on.
+    Passing(Rewind),
+}
+
+impl Sending {
+    pub(crate) fn upload(&self) -> Upload {
+        match self {
+            Self::Whole(bytes) => Upload::Whole(*bytes),
+            Self::Passing(rewind) => rewind.upload(),
+        }
+    }
+
+    /// Ends a stream of the caller's requests that goes on.
+    pub(crate) fn cancel(&self) {
+        if let Self::Passing(rewind) = self
+            && rewind.upload() == Upload::Streaming
+        {
+            rewind.cancel();
+        }
+    }
+}
+
 impl Rewound {
     /// Notes what an attempt has taken.
     fn took(&mut self, frame: &Option<Result<Frame<Bytes>, Status>>) {
@@ -141,6 +218,13 @@ impl Rewind {
             cancelled: false,
             waiting: None,
         })))
+    }
+
+    /// A body that was [looked](look) at: what of it was read is kept already.
+    pub(crate) fn more(more: More, keep: usize) -> Self {
+        let rewind = Self::new(more.read, more.rest, keep);
+        rewind.0.lock().handed = more.next.map(Some);
+        rewind
     }
 
     /// The body for the next attempt, or `None` when what was taken is gone.

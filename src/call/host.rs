@@ -6,8 +6,9 @@ mod hedges;
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Extensions, HeaderMap, HeaderValue, Request, Uri, Version};
+use http::{Extensions, HeaderMap, HeaderValue, Request};
 use smallvec::SmallVec;
+use tokio::time::Instant;
 use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::{
     gate::{Gate, Hold, Reason},
@@ -23,9 +24,12 @@ use tonic_hedge_engine::{
 use self::hedges::Unended;
 use super::{
     attempt::{Attempt, Complete, Finished, Held, Reply, Until},
-    body::{Replay, Rewind, Upload},
-    classify, deadline,
+    body::Sending,
+    classify,
+    course::How,
+    deadline,
     loser::{self, Disposed},
+    prototype::{Prototype, Source},
     running::{Place, Ran, Running, Waiting},
     ticket::Ticket,
     wire,
@@ -45,32 +49,6 @@ use crate::{
 /// caller's own text: less is the cost of the call's own path.
 const LATE: Duration = Duration::from_millis(1);
 
-/// What every attempt of a call is made from.
-pub(crate) struct Prototype {
-    pub(crate) uri: Uri,
-    pub(crate) headers: HeaderMap,
-    pub(crate) extensions: Extensions,
-    pub(crate) body: Source,
-}
-
-/// Where an attempt's body comes from.
-pub(crate) enum Source {
-    /// Collected: any number of attempts can send it.
-    Whole(Bytes),
-    /// Passed on: sent again only while nothing that was taken of it is lost.
-    Passing(Rewind),
-}
-
-impl Source {
-    /// What an attempt in flight has to do with it.
-    fn upload(&self) -> Upload {
-        match self {
-            Self::Whole(bytes) => Upload::Whole(bytes.len()),
-            Self::Passing(rewind) => rewind.upload(),
-        }
-    }
-}
-
 /// A call's own view of what applies to it.
 pub(crate) struct Terms {
     /// The hedging policy, if one applies.
@@ -81,17 +59,20 @@ pub(crate) struct Terms {
     /// From the start of the call.
     pub(crate) deadline: Option<Duration>,
     pub(crate) until: Until,
+    pub(crate) body: How,
 }
 
 /// One call's host.
 pub(crate) struct CallHost {
-    shared: Arc<Shared>,
-    method: Arc<Method>,
-    terms: Terms,
-    prototype: Prototype,
-    /// The call's start on the channel's clock.
+    pub(super) shared: Arc<Shared>,
+    pub(super) method: Arc<Method>,
+    pub(super) terms: Terms,
+    pub(super) prototype: Prototype,
+    /// The call's start.
+    pub(super) began: Instant,
+    /// And on the channel's clock.
     started: Duration,
-    telemetry: CallTelemetry,
+    pub(super) telemetry: CallTelemetry,
     log: CallLogBuilder,
     /// The endpoints that the call uses or has used.
     tried: SmallVec<[Arc<Endpoint>; 2]>,
@@ -104,7 +85,7 @@ pub(crate) struct CallHost {
     /// What the next launch is for, where it has waited for an endpoint.
     waited: Option<Purpose>,
     /// The half-open breaker's one call.
-    probe: Option<Probe>,
+    pub(super) probe: Option<Probe>,
     threshold: Option<Duration>,
     /// The threshold, where it made the hedge due that was asked for last: none was outrun where
     /// a failure did.
@@ -126,22 +107,21 @@ pub(crate) struct CallHost {
 }
 
 /// One attempt's own copies, and where its user sends it.
+#[derive(Default)]
 struct Targeted {
-    headers: HeaderMap,
-    extensions: Extensions,
+    /// As the user's hook leaves them; none without one.
+    own: Option<(HeaderMap, Extensions)>,
     only: Option<Destination>,
 }
 
-/// What a call's host leaves behind.
+/// What a call's host leaves behind, apart from its telemetry.
 pub(crate) struct Ending {
-    pub(crate) telemetry: CallTelemetry,
     pub(crate) log: CallLogBuilder,
     /// Not used up where the result is not judged yet.
     pub(crate) probe: Option<Probe>,
     /// The hedge whose answer became the call's, and its threshold.
     pub(crate) hedge_won: Option<(AttemptId, Option<Duration>)>,
-    /// The request's body, where it was passed on.
-    pub(crate) upload: Option<Rewind>,
+    pub(crate) sending: Sending,
 }
 
 /// Why a launch found no endpoint.
@@ -158,15 +138,16 @@ impl CallHost {
         method: Arc<Method>,
         terms: Terms,
         prototype: Prototype,
+        began: Instant,
         started: Duration,
         telemetry: CallTelemetry,
-        probe: Option<Probe>,
     ) -> Self {
         Self {
             shared,
             method,
             terms,
             prototype,
+            began,
             started,
             telemetry,
             log: CallLogBuilder::default(),
@@ -175,7 +156,7 @@ impl CallHost {
             granted: None,
             unsent: Vec::new(),
             waited: None,
-            probe,
+            probe: None,
             threshold: None,
             outran: None,
             hedges: None,
@@ -189,21 +170,27 @@ impl CallHost {
     }
 
     /// Ends it: what is left to be told goes to whoever tells the call's result.
-    pub(crate) fn into_end(self) -> Ending {
+    pub(crate) fn end(&mut self) -> Ending {
         self.log.tell_losers(self.method.name());
+        let read = Source::Whole(Bytes::new());
         Ending {
-            telemetry: self.telemetry,
-            log: self.log,
-            probe: self.probe,
+            log: std::mem::take(&mut self.log),
+            probe: self.probe.take(),
             hedge_won: self
                 .winner
                 .filter(|winner| winner.kind == Kind::Hedge)
                 .map(|winner| (winner.id, self.threshold)),
-            upload: match self.prototype.body {
-                Source::Whole(_) => None,
-                Source::Passing(rewind) => Some(rewind),
+            sending: match std::mem::replace(&mut self.prototype.body, read) {
+                Source::Whole(bytes) => Sending::Whole(bytes.len()),
+                Source::Passing(rewind) => Sending::Passing(rewind),
+                Source::Unread(_) => Sending::Whole(0),
             },
         }
+    }
+
+    /// The time since the call's start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// Whether a stream's first message ends the race.
@@ -224,11 +211,17 @@ impl CallHost {
 
     /// When a hedge is due after a launch.
     fn hedge_after(&mut self, now: Duration) -> Option<Duration> {
+        if self.may_hedge() {
+            self.threshold = self.due_after(now);
+        }
+        self.threshold
+    }
+
+    fn due_after(&self, now: Duration) -> Option<Duration> {
         let hedge = self.terms.hedge.as_ref()?;
         let endpoint = self.tried.last()?;
         let measured = self.method.measured(hedge, self.clock(now), endpoint);
-        self.threshold = hedge.threshold(measured);
-        self.threshold
+        hedge.threshold(measured)
     }
 
     fn hedge_purpose(&self) -> Purpose {
@@ -269,16 +262,11 @@ impl CallHost {
 
     /// Where the user sends the attempt, and what it carries by the user's word.
     fn target(&mut self, now: Duration, launch: &Launch, kind: AttemptKind) -> Targeted {
-        let mut targeted = Targeted {
-            headers: self.prototype.headers.clone(),
-            extensions: self.prototype.extensions.clone(),
-            only: None,
-        };
         let Some(targeting) = self.method.targeting() else {
-            return targeted;
+            return Targeted::default();
         };
         // What no descriptor knows has a name all the same.
-        let (_, name) = self.shared.methods().find(self.prototype.uri.path());
+        let (_, name) = self.shared.methods().find(self.prototype.path());
         let attempt = hooks::Unplaced {
             number: launch.id,
             previous: launch.previous,
@@ -287,54 +275,44 @@ impl CallHost {
             elapsed: now,
             last_failure: self.last_failure.as_ref(),
         };
-        let Targeted {
-            headers,
-            extensions,
-            only,
-        } = &mut targeted;
-        *only = targeting.of(&attempt, headers, extensions);
+        let mut headers = self.prototype.headers();
+        let mut extensions = self.prototype.extensions.clone();
+        let mut only = targeting.of(&attempt, &mut headers, &mut extensions);
         // One that is being connected is waited for; where there is none, or it is down, the picker
         // does what it can.
         if let Some(gone) = only.take_if(|it| !self.shared.endpoints().may_serve(it)) {
             targeting.failed(name, &format!("{gone:?} is not there, or down"));
         }
-        targeted
+        Targeted {
+            own: Some((headers, extensions)),
+            only,
+        }
     }
 
     fn request(
-        &self,
+        &mut self,
         now: Duration,
         launch: &Launch,
         body: Body,
-        targeted: Targeted,
+        own: Option<(HeaderMap, Extensions)>,
     ) -> Request<Body> {
-        let Targeted {
-            mut headers,
-            extensions,
-            ..
-        } = targeted;
-        let mut request = Request::new(body);
-        *request.method_mut() = http::Method::POST;
-        *request.uri_mut() = self.prototype.uri.clone();
-        *request.version_mut() = Version::HTTP_2;
-        *request.extensions_mut() = extensions;
+        let mut request = self.prototype.request(body);
+        if let Some((headers, extensions)) = own {
+            *request.headers_mut() = headers;
+            *request.extensions_mut() = extensions;
+        }
         // An original that goes out at once carries what the caller wrote.
         let late = launch.id > 0 || now >= LATE;
         if let Some(left) = self.time_left(now).filter(|_| late) {
-            deadline::write(&mut headers, left);
+            deadline::write(request.headers_mut(), left);
         }
         if launch.previous > 0 {
-            headers.insert(wire::PREVIOUS_ATTEMPTS, HeaderValue::from(launch.previous));
+            let previous = HeaderValue::from(launch.previous);
+            request
+                .headers_mut()
+                .insert(wire::PREVIOUS_ATTEMPTS, previous);
         }
-        *request.headers_mut() = headers;
         request
-    }
-
-    fn body(&self) -> Option<Body> {
-        match &self.prototype.body {
-            Source::Whole(bytes) => Some(Body::new(Replay::new(bytes.clone()))),
-            Source::Passing(rewind) => rewind.next().map(Body::new),
-        }
     }
 
     /// Records the outcome of an attempt that was `launched` then with the breaker, and tells once
@@ -344,6 +322,50 @@ impl CallHost {
         if let Some(circuit) = self.method.circuit() {
             circuit.record(launched, clock, probe, failed);
         }
+    }
+
+    /// An answer whose rest is judged when it has come.
+    pub(super) fn judge_open(
+        &mut self,
+        now: Duration,
+        launch: &Launch,
+        held: &mut Held,
+        enough: bool,
+    ) {
+        let elapsed = held.ticket.elapsed(self.clock(now));
+        match (self.terms.until, enough) {
+            (Until::Head, _) => {}
+            (_, true) => self.learn(now, launch, held, elapsed),
+            // It is longer than the buffer, and takes at least as long as that took.
+            (_, false) => self.learn_cut(now, launch, held, elapsed),
+        }
+        self.winner = Some(*launch);
+        self.log
+            .ended(launch.id, AttemptOutcome::Won(Code::Ok), now);
+        self.hedge_ended(launch, HedgeEnd::Won);
+    }
+
+    /// A whole response.
+    pub(super) fn judge_complete(
+        &mut self,
+        now: Duration,
+        launch: &Launch,
+        held: &mut Held,
+        complete: &Complete,
+    ) -> Verdict {
+        let code = complete.code;
+        let verdict = self.judge_status(now, launch, held, complete);
+        if verdict != Verdict::Answer {
+            let headers = || complete.status_headers().clone();
+            self.failed(|| wire::status(code, headers(), None));
+        }
+        self.ended(now, launch, held, code, verdict == Verdict::Answer);
+        let end = match (code, verdict) {
+            (Code::Ok, Verdict::Answer) => HedgeEnd::Won,
+            _ => HedgeEnd::Failed,
+        };
+        self.hedge_ended(launch, end);
+        verdict
     }
 
     /// A server's status: the endpoint answered.
@@ -538,11 +560,11 @@ impl Host for CallHost {
                 return None;
             }
         };
-        let body = self.body()?;
+        let body = self.prototype.body.next()?;
         if let Some(loan) = loan {
             loan.spend();
         }
-        let mut request = self.request(now, &launch, body, targeted);
+        let mut request = self.request(now, &launch, body, targeted.own);
         let info = AttemptInfo {
             number: launch.id,
             previous: launch.previous,
@@ -567,7 +589,7 @@ impl Host for CallHost {
                 meter.started(clock);
             }
         }
-        let ticket = Ticket::new(Arc::clone(&self.shared), Arc::clone(&endpoint));
+        let ticket = Ticket::new(Arc::clone(&self.shared), Arc::clone(&endpoint), clock);
         self.tried.push(endpoint);
         self.placed = true;
         if kind == AttemptKind::Original {
@@ -599,7 +621,7 @@ impl Host for CallHost {
         let view = self.view.get_or_insert_with(|| {
             Arc::new(View {
                 method: self.method.name().into(),
-                headers: self.prototype.headers.clone(),
+                headers: self.prototype.headers(),
             })
         });
         let request = Arc::clone(view) as Arc<dyn RequestView>;
@@ -645,36 +667,12 @@ impl Host for CallHost {
             }
         };
         match reply {
-            // The rest of its body is judged when it has come.
             Reply::Open(response) => {
-                let elapsed = held.ticket.elapsed(self.clock(now));
-                match (self.terms.until, response.body().enough) {
-                    (Until::Head, _) => {}
-                    (_, true) => self.learn(now, launch, held, elapsed),
-                    // It is longer than the buffer, and takes at least as long as that took.
-                    (_, false) => self.learn_cut(now, launch, held, elapsed),
-                }
-                self.winner = Some(*launch);
-                self.log
-                    .ended(launch.id, AttemptOutcome::Won(Code::Ok), now);
-                self.hedge_ended(launch, HedgeEnd::Won);
+                let enough = response.body().enough;
+                self.judge_open(now, launch, held, enough);
                 Verdict::Answer
             }
-            Reply::Complete(complete) => {
-                let code = complete.code;
-                let verdict = self.judge_status(now, launch, held, complete);
-                if verdict != Verdict::Answer {
-                    let headers = || complete.status_headers().clone();
-                    self.failed(|| wire::status(code, headers(), None));
-                }
-                self.ended(now, launch, held, code, verdict == Verdict::Answer);
-                let end = match (code, verdict) {
-                    (Code::Ok, Verdict::Answer) => HedgeEnd::Won,
-                    _ => HedgeEnd::Failed,
-                };
-                self.hedge_ended(launch, end);
-                verdict
-            }
+            Reply::Complete(complete) => self.judge_complete(now, launch, held, complete),
             Reply::Fault(fault) => {
                 let code = fault.status.code();
                 self.failed(|| fault.status.clone());
@@ -686,7 +684,7 @@ impl Host for CallHost {
                 // One that is not replaced has failed like any other, and counts as that: else a
                 // server that refuses all would be retried for nothing and for ever.
                 if let Some(unsent) = fault.unsent
-                    && self.can_replace()
+                    && self.prototype.body.can_repeat()
                     && race.would_replace(now, unsent)
                 {
                     // Nothing was sent: its token goes back if it is not replaced.
@@ -744,7 +742,12 @@ impl Host for CallHost {
         let elapsed = held.ticket.elapsed(clock);
         // An original that was cut off takes at least this long. Of one whose caller left before
         // the threshold that says nothing about the quantile.
-        let past = self.threshold.is_some_and(|threshold| elapsed >= threshold);
+        // A call that is never hedged has not asked for it before.
+        let threshold = match self.may_hedge() {
+            true => self.threshold,
+            false => self.due_after(now),
+        };
+        let past = threshold.is_some_and(|threshold| elapsed >= threshold);
         if why != Gone::CallerGone || past {
             self.learn_cut(now, &launch, &held, elapsed);
         }
@@ -770,16 +773,6 @@ impl Host for CallHost {
         self.log.ended(launch.id, outcome, now);
         if self.hedges.is_some() {
             self.telemetry.discarded(self.threshold, launch.id);
-        }
-    }
-}
-
-impl CallHost {
-    /// Whether the request can be sent once more, in whole.
-    fn can_replace(&self) -> bool {
-        match &self.prototype.body {
-            Source::Whole(_) => true,
-            Source::Passing(rewind) => rewind.can_rewind(),
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) enum Running {
     Sent(Attempt),
     /// The endpoint that it could go to is being connected again.
     Waiting(Waiting),
+    /// It has ended before there was a race to tell.
+    Ended(Option<Finished>),
 }
 
 /// What it comes to.
@@ -86,6 +88,10 @@ impl Future for Running {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ran> {
         match self.get_mut() {
             Self::Sent(attempt) => Pin::new(attempt).poll(cx).map(Ran::Finished),
+            Self::Ended(finished) => match finished.take() {
+                Some(finished) => Poll::Ready(Ran::Finished(finished)),
+                None => Poll::Pending,
+            },
             Self::Waiting(waiting) => {
                 std::task::ready!(waiting.changed.as_mut().poll(cx));
                 match waiting.place.take() {

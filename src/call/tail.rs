@@ -2,7 +2,6 @@
 //! cancellation, and the call's deadline still holds.
 
 use std::{
-    collections::VecDeque,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -18,8 +17,8 @@ use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::measure::Probe;
 
 use super::{
-    attempt::{Front, Held, Rest},
-    body::{Rewind, Upload},
+    attempt::{Frames, Front, Held, Rest},
+    body::Sending,
     classify,
     fault::Fault,
     loser, wire,
@@ -30,11 +29,13 @@ use crate::{
 };
 
 /// The body of the one attempt that a call is left with.
+///
+/// All in one: a box around what is open would be one more for each call.
 pub(crate) struct Tail {
-    front: VecDeque<Bytes>,
+    front: smallvec::IntoIter<[Bytes; 1]>,
     rest: Body,
     /// `None` once the end was judged.
-    open: Option<Box<Open>>,
+    open: Option<Open>,
 }
 
 /// What has to be told when the body ends.
@@ -44,14 +45,13 @@ pub(crate) struct Open {
     pub(crate) telemetry: CallTelemetry,
     pub(crate) probe: Option<Probe>,
     pub(crate) deadline: Option<(Instant, Pin<Box<Sleep>>)>,
-    /// The request's body, where it may still be going out.
-    pub(crate) upload: Option<Rewind>,
+    pub(crate) sending: Sending,
 }
 
 impl Tail {
-    pub(crate) fn new(front: Front, open: Box<Open>) -> Self {
+    pub(crate) fn new(front: Front, open: Open) -> Self {
         Self {
-            front: front.data.into(),
+            front: front.data.into_iter(),
             rest: front.rest,
             open: Some(open),
         }
@@ -66,7 +66,7 @@ impl Tail {
             mut telemetry,
             probe,
             ..
-        } = *open;
+        } = open;
         let failed = classify::breaks(code);
         let now = held.ticket.shared().now();
         if failed {
@@ -106,15 +106,6 @@ impl Open {
         }
     }
 
-    /// Ends a stream of the caller's requests that goes on.
-    fn cancel_upload(&self) {
-        if let Some(upload) = &self.upload
-            && upload.upload() == Upload::Streaming
-        {
-            upload.cancel();
-        }
-    }
-
     fn time_left(&self) -> Option<Duration> {
         self.deadline
             .as_ref()
@@ -130,7 +121,7 @@ impl http_body::Body for Tail {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(data) = self.front.pop_front() {
+        if let Some(data) = self.front.next() {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         // First, or a stream that always has something would never end.
@@ -138,7 +129,7 @@ impl http_body::Body for Tail {
             && open.poll_deadline(cx).is_ready()
         {
             open.held.ticket.cut();
-            open.cancel_upload();
+            open.sending.cancel();
             self.end(Code::DeadlineExceeded, false);
             self.rest = Body::empty();
             let status = Status::deadline_exceeded(super::DEADLINE_MESSAGE);
@@ -148,13 +139,13 @@ impl http_body::Body for Tail {
         Poll::Ready(match frame {
             Some(Ok(frame)) => match frame.into_trailers() {
                 Ok(mut trailers) => {
-                    wire::sanitize(&mut trailers);
-                    self.end(wire::code(&trailers).unwrap_or(Code::Unknown), false);
+                    let code = wire::sanitize(&mut trailers);
+                    self.end(code.unwrap_or(Code::Unknown), false);
                     Some(Ok(Frame::trailers(trailers)))
                 }
                 Err(data) => {
                     if let Some(open) = &mut self.open {
-                        open.held.ticket.heard();
+                        open.held.ticket.heard_more();
                         open.prove();
                     }
                     Some(Ok(data))
@@ -174,11 +165,11 @@ impl http_body::Body for Tail {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.front.is_empty() && self.rest.is_end_stream()
+        self.front.len() == 0 && self.rest.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.front.is_empty() {
+        match self.front.len() == 0 {
             true => self.rest.size_hint(),
             // A hint that left out the buffered part would cut the body short.
             false => SizeHint::default(),
@@ -191,22 +182,20 @@ impl Drop for Tail {
         let Some(open) = self.open.take() else { return };
         let time_left = open.time_left();
         let rest = Rest::Body(std::mem::take(&mut self.rest));
-        open.cancel_upload();
-        let upload = open
-            .upload
-            .map_or(Upload::Whole(0), |rewind| rewind.upload());
+        open.sending.cancel();
+        let upload = open.sending.upload();
         loser::dispose(rest, open.held, upload, time_left);
     }
 }
 
 /// A whole response's body: kept frames, then the trailers.
 pub(crate) struct Kept {
-    data: std::vec::IntoIter<Bytes>,
+    data: smallvec::IntoIter<[Bytes; 1]>,
     trailers: Option<HeaderMap>,
 }
 
 impl Kept {
-    pub(crate) fn new(data: Vec<Bytes>, trailers: Option<HeaderMap>) -> Self {
+    pub(crate) fn new(data: Frames, trailers: Option<HeaderMap>) -> Self {
         Self {
             data: data.into_iter(),
             trailers,

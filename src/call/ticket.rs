@@ -15,8 +15,8 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    pub(crate) fn new(shared: Arc<Shared>, endpoint: Arc<Endpoint>) -> Self {
-        let launched = shared.now();
+    /// For an attempt that is launched at `launched`, on the channel's clock.
+    pub(crate) fn new(shared: Arc<Shared>, endpoint: Arc<Endpoint>, launched: Duration) -> Self {
         endpoint.load().started(launched);
         Self {
             shared,
@@ -37,6 +37,11 @@ impl Ticket {
     /// Something came back.
     pub(crate) fn heard(&self) {
         self.endpoint.answered(self.launched);
+    }
+
+    /// And more of it: the connection has proved itself already.
+    pub(crate) fn heard_more(&self) {
+        self.endpoint.ration().answered(self.launched);
     }
 
     /// Takes one of the endpoint's resets, and says whether the attempt may be reset.

@@ -23,17 +23,6 @@ pub(crate) const PREVIOUS_ATTEMPTS: HeaderName =
 /// gRFC A6: when, and whether, the next attempt may start.
 pub(crate) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// The status code in `headers`, if there is one. What cannot be read is UNKNOWN, and so is
-/// a status given twice: it must never pass for success.
-pub(crate) fn code(headers: &HeaderMap) -> Option<Code> {
-    let mut values = headers.get_all(GRPC_STATUS).iter();
-    let first = values.next()?;
-    Some(match values.next() {
-        None => Code::from_bytes(first.as_bytes()),
-        Some(_) => Code::Unknown,
-    })
-}
-
 /// The server's pushback in `trailers`: a negative, unreadable or repeated value stops
 /// further attempts.
 pub(crate) fn pushback(trailers: &HeaderMap) -> Pushback {
@@ -54,16 +43,36 @@ pub(crate) fn pushback(trailers: &HeaderMap) -> Pushback {
 
 /// Takes out what tonic's client stumbles over: it panics on details that are not base64, believes
 /// the first of several statuses, and makes UNKNOWN of a status whose message is not UTF-8.
-pub(crate) fn sanitize(trailers: &mut HeaderMap) {
-    if trailers.contains_key(GRPC_STATUS_DETAILS) && details(trailers).is_none() {
+///
+/// Returns the status code, if there is one. What cannot be read is UNKNOWN, and so is a status given
+/// twice: it must never pass for success.
+///
+/// Every response comes here twice, with a few headers each: one
+/// look at each is less than hashing the three names that are looked for.
+pub(crate) fn sanitize(trailers: &mut HeaderMap) -> Option<Code> {
+    let (mut code, mut again, mut message, mut has_details) = (None, false, false, false);
+    for (name, value) in trailers.iter() {
+        match name.as_str() {
+            "grpc-status" => {
+                again = code.is_some();
+                code.get_or_insert_with(|| Code::from_bytes(value.as_bytes()));
+            }
+            "grpc-message" => message = true,
+            "grpc-status-details-bin" => has_details = true,
+            _ => {}
+        }
+    }
+    if has_details && details(trailers).is_none() {
         trailers.remove(GRPC_STATUS_DETAILS);
     }
-    if trailers.get_all(GRPC_STATUS).iter().nth(1).is_some() {
+    if again {
         trailers.insert(GRPC_STATUS, UNKNOWN);
+        code = Some(Code::Unknown);
     }
-    if let Some(readable) = readable_message(trailers) {
+    if message && let Some(readable) = readable_message(trailers) {
         trailers.insert(GRPC_MESSAGE, readable);
     }
+    code
 }
 
 /// The message with what cannot be read replaced, where it is not UTF-8. gRPC over HTTP/2: a status
@@ -211,6 +220,10 @@ mod tests {
             headers.append(name.clone(), value);
         }
         headers
+    }
+
+    fn code(headers: &HeaderMap) -> Option<Code> {
+        sanitize(&mut headers.clone())
     }
 
     /// FA9: an unreadable status is UNKNOWN, never success.

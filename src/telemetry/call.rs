@@ -8,6 +8,7 @@ use tonic_hedge_engine::gate::{Reason, Report};
 
 use super::{
     AttemptEnd, AttemptInfo, Further, HedgeEvent, HedgeEventKind, HedgeStart, MethodTelemetry,
+    metrics::Recorder,
     spans::{AttemptSpan, CallSpan},
 };
 use crate::log::AttemptKind;
@@ -15,6 +16,7 @@ use crate::log::AttemptKind;
 /// One call. Dropped before [`finish`](Self::finish), it says that the caller went away.
 pub(crate) struct CallTelemetry {
     method: Arc<MethodTelemetry>,
+    recorder: Recorder,
     span: CallSpan,
     /// On the channel's clock.
     started: Duration,
@@ -25,6 +27,7 @@ pub(crate) struct CallTelemetry {
 /// One attempt. Dropped before [`end`](Self::end), it says that it was discarded.
 pub(crate) struct AttemptTelemetry {
     method: Arc<MethodTelemetry>,
+    recorder: Recorder,
     span: AttemptSpan,
     started: Duration,
     kind: AttemptKind,
@@ -34,6 +37,7 @@ pub(crate) struct AttemptTelemetry {
 impl CallTelemetry {
     pub(super) fn new(method: Arc<MethodTelemetry>, span: CallSpan, started: Duration) -> Self {
         Self {
+            recorder: method.channel.metrics.recorder(),
             method,
             span,
             started,
@@ -54,8 +58,7 @@ impl CallTelemetry {
         headers: &mut HeaderMap,
         now: Duration,
     ) -> AttemptTelemetry {
-        let channel = &self.method.channel;
-        channel.metrics.attempt_started(&self.method.attributes);
+        self.recorder.attempt_started(&self.method.attributes);
         match info.kind {
             AttemptKind::Original => {}
             AttemptKind::Hedge => self.further.hedges += 1,
@@ -65,6 +68,7 @@ impl CallTelemetry {
         AttemptTelemetry {
             span: self.span.start_attempt(info, headers),
             method: Arc::clone(&self.method),
+            recorder: self.recorder.clone(),
             started: now,
             kind: info.kind,
             open: true,
@@ -94,9 +98,8 @@ impl CallTelemetry {
 
     /// A hedge started.
     pub(crate) fn started(&self, threshold: Option<Duration>, attempt: u32) {
-        let channel = &self.method.channel;
         let attributes = &self.method.attributes;
-        channel.metrics.hedge_started(attributes, threshold);
+        self.recorder.hedge_started(attributes, threshold);
         self.span.started(threshold, attempt);
         self.event(HedgeEventKind::Started { attempt }, threshold);
     }
@@ -115,13 +118,23 @@ impl CallTelemetry {
 
     /// A hedge was kept back.
     pub(crate) fn suppressed(&self, reason: Reason, threshold: Option<Duration>) {
-        let channel = &self.method.channel;
-        channel
-            .metrics
+        self.recorder
             .hedge_suppressed(&self.method.attributes, reason);
         self.span.suppressed(reason, threshold);
         let reason = reason.name();
         self.event(HedgeEventKind::Suppressed { reason }, threshold);
+    }
+
+    /// What is left to tell, for whoever ends the call from here on.
+    pub(crate) fn hand_on(&mut self) -> Self {
+        Self {
+            method: Arc::clone(&self.method),
+            recorder: self.recorder.clone(),
+            span: std::mem::take(&mut self.span),
+            started: self.started,
+            further: self.further,
+            open: std::mem::take(&mut self.open),
+        }
     }
 
     /// The call has ended at `now` on the channel's clock. What is told later is lost.
@@ -134,8 +147,8 @@ impl CallTelemetry {
 
     fn ended(&self, code: Code, now: Duration) {
         let took = now.saturating_sub(self.started);
-        let metrics = &self.method.channel.metrics;
-        metrics.call_ended(&self.method.attributes, code, took, &self.further);
+        self.recorder
+            .call_ended(&self.method.attributes, code, took, &self.further);
     }
 
     fn event(&self, kind: HedgeEventKind, threshold: Option<Duration>) {
@@ -168,14 +181,8 @@ impl AttemptTelemetry {
     pub(crate) fn end(&mut self, end: AttemptEnd, now: Duration) {
         if std::mem::take(&mut self.open) {
             let took = now.saturating_sub(self.started);
-            let MethodTelemetry {
-                channel,
-                attributes,
-                ..
-            } = &*self.method;
-            channel
-                .metrics
-                .attempt_ended(attributes, self.kind, end, took);
+            self.recorder
+                .attempt_ended(&self.method.attributes, self.kind, end, took);
             self.span.end(end);
         }
     }

@@ -133,7 +133,8 @@ impl MethodTelemetry {
 
     /// A hedge that was started has ended.
     pub(crate) fn hedge_ended(&self, end: HedgeEnd) {
-        self.channel.metrics.hedge_ended(&self.attributes, end);
+        let recorder = self.channel.metrics.recorder();
+        recorder.hedge_ended(&self.attributes, end);
     }
 
     /// A call of this method starts, at `started` on the channel's clock. `name` is its own, also

@@ -13,7 +13,7 @@ pub(super) mod spans {
     #[derive(Debug, Default)]
     pub(crate) struct Spans {}
 
-    #[derive(Debug)]
+    #[derive(Debug, Default)]
     pub(crate) struct CallSpan;
 
     #[derive(Debug)]
@@ -88,6 +88,16 @@ pub(super) mod metrics {
     impl Metrics {
         pub(crate) fn watch(&self, _target: Arc<str>, _channel: Weak<dyn Measure>) {}
         pub(crate) fn look(&self, _now: Duration) {}
+
+        pub(crate) fn recorder(&self) -> Recorder {
+            Recorder
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    pub(crate) struct Recorder;
+
+    impl Recorder {
         pub(crate) fn attempt_started(&self, _of: Of<'_>) {}
         pub(crate) fn attempt_ended(
             &self,

@@ -58,8 +58,12 @@ const GAIN_TO_WAKE: f64 = 0.03;
 const EXPLORED: f64 = 0.1;
 const MOST_EXPLORED: f64 = 0.01;
 
-/// Hedges that tell what hedges take. So few that a plan which rests at twenty calls a second sees as
-/// many in a window: with fewer it would take originals for them, and wake up for nothing.
+/// Windows that hedges count for while the plan rests. There are a tenth as many of them: forgotten as
+/// fast as ever they would leave nothing to rest by, and the plan would wake up to see it all again.
+const RESTED: u32 = 10;
+
+/// Hedges that tell what hedges take: fewer are made up to as many by originals. A plan that rests at
+/// twenty calls a second sees about as many in a window.
 const ENOUGH_HEDGES: f64 = 5.0;
 
 /// Parts of a window by which the load it got is counted.
@@ -273,7 +277,11 @@ impl Planner {
         self.share.set_capacity(capacity);
         let hedges = {
             let mut hedges = self.hedges.lock();
-            hedges.age(now, self.window);
+            let window = match view.state {
+                PlanState::Resting => self.window * RESTED,
+                PlanState::Planned | PlanState::Learning => self.window,
+            };
+            hedges.age(now, window);
             hedges.clone()
         };
         let survival = originals.survival(now);

@@ -173,6 +173,8 @@ pin_project! {
         delay: Option<(Duration, H::Delay)>,
         error: Option<H::Error>,
         step: Option<Step>,
+        // The original was launched by somebody else, and not polled since.
+        launched: bool,
         #[pin]
         sleep: Option<Sleep>,
         sleep_until: Option<Duration>,
@@ -200,9 +202,33 @@ impl<H: Host> Drive<H> {
             delay: None,
             error: None,
             step: None,
+            launched: false,
             sleep: None,
             sleep_until: None,
         }
+    }
+
+    /// A race whose [original](Launch::ORIGINAL) was launched `at` then, before its deadline, without
+    /// a race: a call needs none until something is to be decided. It goes on as if it had launched
+    /// the original itself; [`Host::delay`] is not asked about it.
+    pub fn resumed(
+        host: H,
+        rules: Rules,
+        started: Instant,
+        at: Duration,
+        original: Launched<H::Attempt>,
+    ) -> Self {
+        let mut drive = Self::new(host, rules, started);
+        let Launched {
+            attempt,
+            hedge_after,
+        } = original;
+        let first = drive.race.on(at, Event::Start);
+        debug_assert_eq!(first, Step::Launch(Launch::ORIGINAL));
+        drive.first = Some((Launch::ORIGINAL, attempt));
+        drive.step = Some(drive.race.on(at, Event::Launched { hedge_after }));
+        drive.launched = true;
+        drive
     }
 
     fn abandon(self: Pin<&mut Self>) {
@@ -226,7 +252,7 @@ impl<H: Host> Future for Drive<H> {
         let mut asked = None;
         // A threshold of zero asks before the attempt just launched is polled, so that all
         // that may start do, even if the original answers at once.
-        let mut launched = false;
+        let mut launched = std::mem::take(this.launched);
         let mut cut_short = false;
         let mut step = match this.step.take() {
             Some(step) => step,

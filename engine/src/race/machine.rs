@@ -70,6 +70,16 @@ pub struct Launch {
     pub replaces: Option<AttemptId>,
 }
 
+impl Launch {
+    /// What every race launches first.
+    pub const ORIGINAL: Self = Self {
+        id: 0,
+        previous: 0,
+        kind: Kind::Original,
+        replaces: None,
+    };
+}
+
 /// What made a hedge due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {

@@ -31,7 +31,7 @@ impl CallHost {
     }
 
     /// Whether the race asks for hedges at all.
-    fn may_hedge(&self) -> bool {
+    pub(super) fn may_hedge(&self) -> bool {
         self.terms.hedge.is_some()
             && self.terms.repeatable.is_ok()
             && self.method.max_attempts() > 1

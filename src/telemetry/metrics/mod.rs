@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::{ArcSwapOption, Guard};
+use arc_swap::ArcSwapOption;
 use opentelemetry::{
     KeyValue, global,
     metrics::{Counter, Histogram, Meter, MeterProvider},
@@ -45,6 +45,11 @@ pub(crate) struct Metrics {
     /// What the gauges show.
     channel: OnceLock<Named>,
 }
+
+/// Records on the instruments that were there when it was taken; none before the first look. A
+/// provider that is installed meanwhile hears of the next call first.
+#[derive(Clone)]
+pub(crate) struct Recorder(Option<Arc<Instruments>>);
 
 /// The attributes of one method, made once: what a call that ends well records is looked up, not
 /// built.
@@ -150,13 +155,25 @@ impl Metrics {
         self.instruments.store(Some(found));
     }
 
-    /// `None` before the first look.
-    fn instruments(&self) -> Guard<Option<Arc<Instruments>>> {
-        self.instruments.load()
+    /// The instruments as they are now: taken once for a call and what it tells of.
+    pub(crate) fn recorder(&self) -> Recorder {
+        Recorder(self.instruments.load_full())
     }
+}
 
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics")
+            .field("own_provider", &self.given.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Recorder ===
+
+impl Recorder {
     pub(crate) fn attempt_started(&self, method: &MethodAttributes) {
-        if let Some(to) = &*self.instruments() {
+        if let Some(to) = &self.0 {
             to.attempt_started.add(1, &method.method);
         }
     }
@@ -168,8 +185,7 @@ impl Metrics {
         end: AttemptEnd,
         took: Duration,
     ) {
-        let guard = self.instruments();
-        let Some(to) = &*guard else { return };
+        let Some(to) = &self.0 else { return };
         let took = took.as_secs_f64();
         if (kind, end) == (AttemptKind::Original, AttemptEnd::Won(Code::Ok)) {
             to.attempt_duration.record(took, &method.grpc_ok);
@@ -186,7 +202,7 @@ impl Metrics {
     }
 
     pub(crate) fn hedge_started(&self, method: &MethodAttributes, threshold: Option<Duration>) {
-        if let Some(to) = &*self.instruments() {
+        if let Some(to) = &self.0 {
             to.hedges.add(1, &method.hedge("started"));
             // While none wins, the share of those that do is 0, and not missing.
             to.hedges.add(0, &method.hedge("won"));
@@ -197,7 +213,7 @@ impl Metrics {
     }
 
     pub(crate) fn hedge_ended(&self, method: &MethodAttributes, end: HedgeEnd) {
-        if let Some(to) = &*self.instruments() {
+        if let Some(to) = &self.0 {
             let outcome = match end {
                 HedgeEnd::Won => "won",
                 HedgeEnd::Lost | HedgeEnd::Abandoned => "discarded",
@@ -208,8 +224,7 @@ impl Metrics {
     }
 
     pub(crate) fn hedge_suppressed(&self, method: &MethodAttributes, reason: Reason) {
-        let guard = self.instruments();
-        let Some(to) = &*guard else { return };
+        let Some(to) = &self.0 else { return };
         let (usual, suppressed) = method
             .suppressed
             .get_or_init(|| (reason, method.suppressed(reason)));
@@ -227,8 +242,7 @@ impl Metrics {
         took: Duration,
         further: &Further,
     ) {
-        let guard = self.instruments();
-        let Some(to) = &*guard else { return };
+        let Some(to) = &self.0 else { return };
         let took = took.as_secs_f64();
         if code == Code::Ok {
             to.grpc_call_duration.record(took, &method.grpc_ok);
@@ -247,14 +261,6 @@ impl Metrics {
                 histogram.record(count.into(), &method.method);
             }
         }
-    }
-}
-
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics")
-            .field("own_provider", &self.given.is_some())
-            .finish_non_exhaustive()
     }
 }
 

@@ -51,6 +51,7 @@ pub(crate) struct Spans {
 }
 
 /// The span of a call. Dropped before [`finish`](Self::finish), it says that the caller went away.
+#[derive(Default)]
 pub(crate) struct CallSpan {
     /// The call's span as a parent; where it is not recorded, what attempts hand on to servers.
     context: Context,
