@@ -131,7 +131,8 @@ impl Survival {
         here + (next - here) * (buckets::places(word) as f64 / STEPS as f64)
     }
 
-    /// The weighted mean of two.
+    /// The weighted mean of two. Beyond the longest that this one saw it goes on as the other does from
+    /// there: what was cut off early says nothing of later.
     pub(crate) fn mean(&self, weight: f64, other: &Self, other_weight: f64) -> Self {
         let (first, end) = match (self.is_empty(), other.is_empty()) {
             (_, true) => (self.first, self.end()),
@@ -139,8 +140,13 @@ impl Survival {
             _ => (self.first.min(other.first), self.end().max(other.end())),
         };
         let all = weight + other_weight;
+        let there = other.at(self.end());
+        let own = |bucket| match self.at(bucket) {
+            share if bucket > self.end() && there > 0.0 => share * other.at(bucket) / there,
+            share => share,
+        };
         let shares = (first..=end)
-            .map(|bucket| (weight * self.at(bucket) + other_weight * other.at(bucket)) / all)
+            .map(|bucket| (weight * own(bucket) + other_weight * other.at(bucket)) / all)
             .collect();
         Self {
             samples: self.samples + other.samples,
@@ -194,3 +200,24 @@ pub(crate) const OCTAVE: usize = SUB;
 
 /// All buckets that a [`Survival`] is made of.
 pub(crate) const ALL: usize = BUCKETS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half of the hedges ended at once, the others were cut off then: those are taken for originals.
+    #[test]
+    fn beyond_what_it_saw_a_survival_goes_on_as_the_other() {
+        let ms = Duration::from_millis;
+        let originals = Survival::from_samples((0..100).map(|call| (ms(20 + call), false)));
+        let hedges = Survival::from_samples((0..40).map(|call| (ms(1), call % 2 == 0)));
+        assert_eq!(hedges.share(ms(70)), 0.5);
+        let mean = hedges.mean(40.0, &originals, 0.0);
+        assert!((mean.share(ms(10)) - 0.5).abs() < 0.01);
+        assert!(
+            (mean.share(ms(70)) - 0.25).abs() < 0.01,
+            "{}",
+            mean.share(ms(70))
+        );
+    }
+}
