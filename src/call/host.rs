@@ -427,14 +427,13 @@ impl CallHost {
     fn learn(&self, now: Duration, launch: &Launch, held: &Held, latency: Duration) {
         let (clock, endpoint) = (self.clock(now), held.ticket.endpoint());
         match launch.kind {
-            _ if !self.may_learn(now) => {}
-            Kind::Original => {
-                self.method.learn(clock, endpoint, latency);
-                self.plan(now, |plan| plan.call_ended(clock, latency));
-            }
+            _ if !self.may_learn(now) => return,
+            Kind::Original => self.method.learn(clock, endpoint, latency),
             Kind::Hedge => self.plan(now, |plan| plan.hedge_ended(latency)),
             Kind::Retry => {}
         }
+        // It is the call's answer, whichever attempt gave it.
+        self.plan(now, |plan| plan.call_ended(clock, now));
     }
 
     /// Its latency is at least `ran`.
@@ -442,10 +441,7 @@ impl CallHost {
         let (clock, endpoint) = (self.clock(now), held.ticket.endpoint());
         match launch.kind {
             _ if !self.may_learn(now) => {}
-            Kind::Original => {
-                self.method.learn_cut(clock, endpoint, ran);
-                self.plan(now, |plan| plan.call_ended(clock, ran));
-            }
+            Kind::Original => self.method.learn_cut(clock, endpoint, ran),
             Kind::Hedge => self.plan(now, |plan| plan.hedge_cut(ran)),
             Kind::Retry => {}
         }

@@ -242,8 +242,8 @@ impl Planner {
         (self.probability() as f64 / ONE as f64).min(self.share.balance())
     }
 
-    /// A call ended `took` after its start: when its original was answered, or cut off because a hedge
-    /// won.
+    /// A call was answered `took` after its start, by whichever attempt. Not its original alone: where a
+    /// queue is full, those that came again are the slow ones.
     #[inline]
     pub fn call_ended(&self, now: Duration, took: Duration) {
         self.took.add(now, took);

@@ -137,16 +137,15 @@ impl Hedging {
     /// An original answered after that time.
     pub(super) fn learn(&self, clock: Duration, took: Duration) {
         self.ring.record(clock, took);
-        self.call_ended(clock, took);
     }
 
     /// An original was cut off after that time.
     pub(super) fn learn_cut(&self, clock: Duration, ran: Duration) {
         self.ring.record_cut(clock, ran);
-        self.call_ended(clock, ran);
     }
 
-    fn call_ended(&self, clock: Duration, took: Duration) {
+    /// A call was answered, that long after it came.
+    pub(super) fn call_ended(&self, clock: Duration, took: Duration) {
         if let Some(planner) = &self.planner {
             planner.call_ended(clock, took);
         }

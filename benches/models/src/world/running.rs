@@ -8,7 +8,7 @@ use std::{
 
 use tonic_hedge_engine::{
     plan::PlanReading,
-    race::{Event, Kind, Launch, Race, Rules, Step, Verdict},
+    race::{End, Event, Kind, Launch, Race, Rules, Step, Verdict},
 };
 
 use super::{
@@ -234,6 +234,9 @@ impl Running {
                     return;
                 }
                 Step::End(end) => {
+                    if let End::Answer(_) = end {
+                        self.hedging.call_ended(clock, now);
+                    }
                     for flight in &call.flights {
                         self.fleet.discard(clock, flight);
                         self.learn(clock, id, flight, true);
