@@ -12,7 +12,7 @@ use tonic_hedge_engine::{
     policy::{BudgetPolicy, Hedge},
     race::{End, Kind, Pushback, Verdict},
 };
-use tonic_hedge_models::{Fate, History, Latency, Model, World};
+use tonic_hedge_models::{Fate, History, Latency, Model, SlowReplica, World};
 
 /// Calls in a second.
 const RATE: f64 = 200.0;
@@ -197,4 +197,23 @@ fn a_seed_repeats_exactly() {
         history.samples
     };
     assert_eq!(run(), run());
+}
+
+/// One replica of five is always slow. Unhedged, the picker learns how slow and leaves it alone; hedged, it
+/// sees losers only, and must do so all the same.
+#[test]
+fn hedging_leaves_a_slow_replica_alone() {
+    let p = |hedge: Option<Hedge>| {
+        let world = World {
+            hedge,
+            calls: 14_000,
+            ..World::new(Model::SlowReplica(SlowReplica::ALWAYS))
+        };
+        world.run().summary()
+    };
+    let (without, with) = (p(None), p(Some(Hedge::at(0.95))));
+    println!("without {without:?}\nwith {with:?}");
+    // Its own attempts are asked again a little sooner, since nobody knows how long they would have taken.
+    assert!(with.p95.as_secs_f64() <= 1.2 * without.p95.as_secs_f64());
+    assert!(with.p99.as_secs_f64() <= 1.03 * without.p99.as_secs_f64());
 }

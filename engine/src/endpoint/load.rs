@@ -46,6 +46,10 @@ const MEMORY: Duration = Duration::from_secs(5);
 /// endpoint that answers, or a new endpoint would draw all traffic until its first answer.
 const UNKNOWN: f32 = 10.0;
 
+/// How many times as long as it ran an attempt is taken to take at most that was cut off in silence: a
+/// pause of one second at a threshold of 50 ms must not set its endpoint aside for a minute.
+const SILENCE_FACTOR: f32 = 4.0;
+
 /// A failure multiplies the latency by this: a second one weighs more than the first.
 const FAILURE_FACTOR: f32 = 4.0;
 
@@ -85,11 +89,21 @@ impl Load {
     }
 
     /// The attempt was cut off after `elapsed`: its latency is at least that, so this never lowers the load.
+    ///
+    /// Where nothing else has ended since it was launched, the endpoint has been silent all that time, and
+    /// how much longer it would have taken nobody knows: each such attempt doubles the latency, up to
+    /// four times of what was seen. Else an endpoint that is always slow, and therefore always
+    /// cut off, would look hardly slower than the threshold.
     pub fn discarded(&self, now: Duration, elapsed: Duration) {
         self.released();
+        let millis = elapsed.as_millis();
         let elapsed = elapsed.as_secs_f32();
         self.change(now, |known| {
-            if elapsed >= known.seconds {
+            let silent = known.seconds > 0.0 && u128::from(known.age_millis(now)) >= millis;
+            if silent && elapsed > known.decayed(now) {
+                let doubled = (known.seconds * 2.0).clamp(elapsed, elapsed * SILENCE_FACTOR);
+                Some(doubled.max(known.seconds))
+            } else if elapsed >= known.seconds {
                 Some(elapsed)
             } else if elapsed > known.decayed(now) {
                 // The old estimate had faded below what was just seen: it counts as fresh again.

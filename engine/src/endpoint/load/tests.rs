@@ -188,3 +188,33 @@ proptest! {
         }
     }
 }
+
+/// Losers teach, also those of an endpoint that is always cut off: each time it is asked again in vain
+/// doubles what it is taken for, up to four times of what was seen, and a burst counts once.
+#[test]
+fn silence_is_worse_than_the_time_it_was_listened_to() {
+    let load = Load::new();
+    let mut now = ms(1_000);
+    let mut costs = Vec::new();
+    for _ in 0..4 {
+        for _ in 0..3 {
+            load.started(now);
+        }
+        now += ms(100);
+        for _ in 0..3 {
+            load.discarded(now, ms(100));
+        }
+        costs.push(load.cost(now));
+        // By then what is known has faded, and it is asked again.
+        now += ms(10_000);
+    }
+    for (cost, expected) in costs.into_iter().zip([0.1, 0.2, 0.4, 0.4]) {
+        assert!(close(cost, expected), "{cost} instead of {expected}");
+    }
+    // An answer meanwhile: it was not silent.
+    load.started(now);
+    load.started(now);
+    load.finished(now + ms(50), ms(50));
+    load.discarded(now + ms(100), ms(100));
+    assert!(close(load.cost(now + ms(100)), 0.1));
+}
