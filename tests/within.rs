@@ -9,12 +9,23 @@ mod support;
 
 use std::time::Duration;
 
-use duplex::{InMemory, asked, builder, get, tail, uniform};
-use support::ProbeClient;
+use duplex::{InMemory, asked, builder, get, uniform};
+use support::{Answer, Arrival, ProbeClient};
 use tonic::Code;
 use tonic_hedge::{
     Builder, Hedge, HedgedChannel, MethodMeasured, PlanMeasured, PlanState, RequestExt, ResponseExt,
 };
+
+/// As `tail`, but a hedge takes its time too.
+async fn slow_tail(arrival: Arrival) -> Answer {
+    match arrival.previous() {
+        0 => uniform(arrival).await,
+        _ => {
+            tokio::time::sleep(ms(10)).await;
+            arrival.ok()
+        }
+    }
+}
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -57,7 +68,7 @@ fn within(replicas: &[InMemory], hedge: Hedge) -> Builder {
 /// says what it chose, expects and got.
 #[tokio::test(start_paused = true)]
 async fn a_plan_is_made_and_told() {
-    let replicas = ["a", "b"].map(|name| InMemory::start(name, tail));
+    let replicas = ["a", "b"].map(|name| InMemory::start(name, slow_tail));
     // At p99 each slow call counts; at p95 hedging most of them a little earlier is as good.
     let hedge = Hedge::within(0.15).target_quantile(0.99);
     let channel = builder(&replicas).hedge(hedge).build().unwrap();
@@ -91,7 +102,7 @@ async fn a_plan_is_made_and_told() {
 /// What the load does not pay for is held back, and `load` is the reason.
 #[tokio::test(start_paused = true)]
 async fn the_load_is_kept_and_the_hold_told() {
-    let replicas = ["a", "b"].map(|name| InMemory::start(name, tail));
+    let replicas = ["a", "b"].map(|name| InMemory::start(name, slow_tail));
     let channel = within(&replicas, Hedge::within(0.08)).build().unwrap();
     calls(&channel, 1_000).await;
     let measured = get(&channel);
@@ -120,7 +131,7 @@ async fn a_plan_rests_where_hedges_gain_nothing() {
 /// no plan of the method's.
 #[tokio::test(start_paused = true)]
 async fn a_request_of_its_own_takes_the_quantile() {
-    let replicas = ["a", "b"].map(|name| InMemory::start(name, tail));
+    let replicas = ["a", "b"].map(|name| InMemory::start(name, slow_tail));
     let channel = builder(&replicas).hedge(Hedge::at(0.99)).build().unwrap();
     calls(&channel, 100).await;
     let mut client = ProbeClient::new(channel.clone());

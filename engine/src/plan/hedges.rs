@@ -68,6 +68,10 @@ impl Hedges {
         }
     }
 
+    pub(super) fn forget(&mut self) {
+        *self.counts = [Count::default(); BUCKETS];
+    }
+
     /// The share that outlasts each time, and how many hedges it is made of.
     pub(super) fn survival(&self) -> (Survival, f64) {
         let survival = Survival::new(|bucket| {

@@ -285,6 +285,10 @@ impl Planner {
             hedges.clone()
         };
         let survival = originals.survival(now);
+        if survival.as_ref().is_none_or(|it| it.samples() == 0) {
+            // Nothing is recent, and what hedges took neither.
+            self.hedges.lock().forget();
+        }
         view.got = survival.as_ref().and_then(|it| it.observed(self.tail));
         let plan = survival
             .filter(|it| self.is_enough(it, view.state))
