@@ -95,7 +95,8 @@ fn plan_ages_out() {
     (0..100).for_each(|_| planner.hedge_ended(ms(2_000)));
     planner.replan(s(0), &ring);
     assert_ne!(planner.reading(s(0)).state, PlanState::Learning);
-    let later = WINDOW * 10;
+    // A rest remembers for ten windows what it rests by.
+    let later = WINDOW * 60;
     planner.replan(later, &ring);
     let reading = planner.reading(later);
     assert_eq!(reading.state, PlanState::Learning);
