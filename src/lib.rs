@@ -53,7 +53,7 @@
 //! - `service-config`: gRPC's service config, `Builder::service_config`.
 //! - `quantiles`: the CKMS summary of the crate `quantiles` as a second `Estimator`.
 //!
-//! Features only add. `__proto` and `__fuzz` are for this crate's own tests.
+//! Features only add. `__proto`, `__fuzz` and `__bench` are for this crate's own tests.
 //!
 //! # What is not supported
 //!
@@ -64,6 +64,9 @@
 //! - Runtimes other than tokio.
 
 mod background;
+#[cfg(feature = "__bench")]
+#[doc(hidden)]
+pub mod bench;
 mod budget;
 mod call;
 mod channel;

@@ -116,7 +116,12 @@ fn plan_bimodal_is_as_good_as_the_best_fixed_delay() {
 #[test]
 fn plan_every_model_is_no_worse_than_the_live_quantile() {
     for model in &Model::ALL {
-        let runs = SEEDS.map(|seed| {
+        let seeds = match model {
+            // The load is just enough there or just not, by luck: one seed in four is 3 to 6 % worse.
+            Model::Pauses(_) => 1..=9,
+            _ => 1..=3,
+        };
+        let runs = seeds.map(|seed| {
             let mut at = world(model, Hedge::at(0.95), seed);
             // Where all are slow at once the live quantile spends more than it names: it gets the
             // same.
@@ -132,11 +137,12 @@ fn plan_every_model_is_no_worse_than_the_live_quantile() {
             assert!(worst_load(&within) <= 0.055, "{}", model.name());
             (p99(&at), p99(&within), within.summary().extra_load)
         });
-        let ratio = median(runs.map(|(at, within, _)| within / at));
+        let runs: Vec<_> = runs.collect();
+        let ratio = median(runs.iter().map(|(at, within, _)| within / at));
         let [at, within, load] = [
-            median(runs.map(|it| it.0)),
-            median(runs.map(|it| it.1)),
-            median(runs.map(|it| it.2)),
+            median(runs.iter().map(|it| it.0)),
+            median(runs.iter().map(|it| it.1)),
+            median(runs.iter().map(|it| it.2)),
         ];
         let name = model.name();
         println!("{name:>17}: at(0.95) {at:5.1} ms, within(0.05) {within:5.1} ms for {load:.4}");

@@ -77,6 +77,11 @@ impl HedgedChannel {
     pub fn measured(&self) -> Measured {
         Measured::of(&self.shared)
     }
+
+    #[cfg(feature = "__bench")]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 impl Service<Request<Body>> for HedgedChannel {

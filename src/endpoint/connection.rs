@@ -13,8 +13,8 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     task::{Context, Poll},
     time::Duration,
@@ -32,7 +32,7 @@ use tokio::{
 use tonic::transport::{Channel, Endpoint as TonicEndpoint};
 use tower_service::Service;
 
-use super::spec::Route;
+use super::{Endpoint, spec::Route};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -70,6 +70,8 @@ pub(super) struct Health {
     /// A socket could not be opened: calls that are still queued for this link fail at once.
     refusing: AtomicBool,
     error: Mutex<Option<Arc<str>>>,
+    /// The endpoint that it is the connection of, and its number there.
+    of: OnceLock<(Weak<Endpoint>, u64)>,
     /// Wakes the keeper. A permit is kept if it does not wait yet.
     lost_signal: Notify,
     /// Number of the last socket that was asked for.
@@ -89,8 +91,8 @@ impl Link {
     /// Connects, and waits until the peer speaks HTTP/2.
     pub(super) async fn make(route: &Route) -> Result<Self, Arc<str>> {
         let (endpoint, watched) = match route {
-            Route::Dial { endpoint, .. } => (endpoint, true),
-            Route::Tonic(endpoint) => (endpoint, false),
+            Route::Dial { endpoint, .. } => (&**endpoint, true),
+            Route::Tonic(endpoint) => (&**endpoint, false),
             Route::Made(channel) => return Ok(Self::made(channel.clone())),
         };
         let limit = endpoint.get_connect_timeout().unwrap_or(HANDSHAKE_LIMIT);
@@ -199,10 +201,23 @@ impl Health {
         !self.lost.load(Ordering::Relaxed)
     }
 
+    /// Tells this endpoint of its loss. Who tells it checks afterwards whether that was too late.
+    pub(super) fn tells(&self, endpoint: Weak<Endpoint>, number: u64) {
+        // Once: a connection is one endpoint's.
+        let _ = self.of.set((endpoint, number));
+    }
+
     /// Ends the connection's use, for ever. Only the first reason is kept.
     pub(super) fn lose(&self, error: impl Into<Arc<str>>) {
         self.error.lock().get_or_insert(error.into());
         self.lost.store(true, Ordering::Relaxed);
+        // SeqCst: see `Endpoint::connected`.
+        fence(Ordering::SeqCst);
+        if let Some((endpoint, number)) = self.of.get()
+            && let Some(endpoint) = endpoint.upgrade()
+        {
+            endpoint.lost(*number);
+        }
         // Both keep a permit, so neither waiter can miss it.
         self.lost_signal.notify_one();
         self.heard_signal.notify_one();

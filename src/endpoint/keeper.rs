@@ -18,10 +18,11 @@ const LONGEST_PAUSE_ALONE: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped: with the set, or when the endpoint leaves it.
 pub(super) async fn keep(endpoint: Arc<Endpoint>, shared: Arc<Shared>) {
-    keep_with(&endpoint, &shared, || Link::make(&endpoint.route)).await
+    // Boxed: the task would keep room for it, several times an endpoint's own, as long as it is connected.
+    keep_with(&endpoint, &shared, || Box::pin(Link::make(&endpoint.route))).await
 }
 
-async fn keep_with<F>(endpoint: &Endpoint, shared: &Arc<Shared>, make: impl Fn() -> F)
+async fn keep_with<F>(endpoint: &Arc<Endpoint>, shared: &Arc<Shared>, make: impl Fn() -> F)
 where
     F: Future<Output = Result<Link, Arc<str>>>,
 {
@@ -35,7 +36,7 @@ where
                 // It was away and is back, so it was started anew. The failures that it went with
                 // would keep calls from it for a minute.
                 if proved && pauses.failures > 0 {
-                    endpoint.load.forget();
+                    endpoint.hot.load.forget();
                 }
                 proved = false;
                 match stay(endpoint, shared, Arc::new(link)).await {
@@ -70,7 +71,7 @@ enum Stay {
     Short(Arc<str>),
 }
 
-async fn stay(endpoint: &Endpoint, shared: &Arc<Shared>, link: Arc<Link>) -> Stay {
+async fn stay(endpoint: &Arc<Endpoint>, shared: &Arc<Shared>, link: Arc<Link>) -> Stay {
     let since = Instant::now();
     endpoint.connected(&link);
     let ready = shared.count_ready();
@@ -114,13 +115,13 @@ mod tests {
     use tonic::transport::Endpoint as TonicEndpoint;
 
     use super::*;
-    use crate::endpoint::{EndpointSpec, EndpointState, source::Source};
+    use crate::endpoint::{EndpointSpec, EndpointState, members::Members, source::Source};
 
     /// How often an endpoint that refuses is dialled in a minute.
     async fn dialled_in_a_minute(other_ready: bool) -> u32 {
         let spec = EndpointSpec::new(TonicEndpoint::from_static("http://10.0.0.1:1"));
-        let endpoint = Endpoint::new(0, spec);
-        let shared = Arc::new(Shared::new(Vec::new(), Source::Fixed));
+        let endpoint = Arc::new(Endpoint::new(0, spec));
+        let shared = Arc::new(Shared::new(Members::default(), Source::Fixed));
         let _other = other_ready.then(|| shared.count_ready());
         let dialled = Cell::new(0);
         let refuse = || {
@@ -153,8 +154,8 @@ mod tests {
             (false, true, false),
         ] {
             let spec = EndpointSpec::new(TonicEndpoint::from_static("http://10.0.0.1:1"));
-            let endpoint = Endpoint::new(0, spec);
-            let shared = Arc::new(Shared::new(Vec::new(), Source::Fixed));
+            let endpoint = Arc::new(Endpoint::new(0, spec));
+            let shared = Arc::new(Shared::new(Members::default(), Source::Fixed));
             let dialled = Cell::new(0);
             let lost = Cell::new(None);
             let make = || {
@@ -179,8 +180,8 @@ mod tests {
                     health.answered();
                 }
                 for _ in 0..4 {
-                    endpoint.load.started(now);
-                    endpoint.load.failed(now, Duration::from_millis(1));
+                    endpoint.hot.load.started(now);
+                    endpoint.hot.load.failed(now, Duration::from_millis(1));
                 }
                 health.lose("reset");
                 sleep(Duration::from_secs(1)).await;
@@ -191,7 +192,7 @@ mod tests {
             }
             assert_eq!(endpoint.state(), EndpointState::Ready);
             assert_eq!(
-                endpoint.load.latency(now).is_none(),
+                endpoint.hot.load.latency(now).is_none(),
                 forgiven,
                 "{serves} {away}"
             );

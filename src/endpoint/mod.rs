@@ -10,6 +10,7 @@ mod connection;
 mod destination;
 mod dns;
 mod keeper;
+mod members;
 mod random;
 mod set;
 mod source;
@@ -21,7 +22,11 @@ mod tests;
 
 use std::{
     fmt,
-    sync::{Arc, atomic::AtomicU32},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering, fence},
+    },
     time::Duration,
 };
 
@@ -39,22 +44,36 @@ pub(crate) use self::{
 };
 
 /// One endpoint. Attempts hold it for as long as they run, whether or not it is still in the set.
+#[repr(C)]
 pub(crate) struct Endpoint {
+    /// What a pick looks at. First, beside the count of those that hold the endpoint.
+    hot: Hot,
     /// Of the source's key: a replacement keeps it.
     key: u64,
     name: Arc<str>,
     server: Option<(Arc<str>, u16)>,
     locality: Option<Arc<str>>,
-    load: Load,
     ration: ResetRation,
     losses: Losses,
     /// Bytes kept for attempts that run out here with nobody waiting.
     detached: AtomicU32,
+    /// Connections that were made.
+    connections: AtomicU64,
     route: Route,
-    /// The current connection. Written by the keeper alone.
-    link: ArcSwapOption<Link>,
     /// What the keeper is at. Never read where a connected endpoint is found.
     status: Mutex<Status>,
+}
+
+/// What a pick looks at, side by side: among a thousand endpoints, each cache line is a miss.
+struct Hot {
+    load: Load,
+    /// The number of the connection that may be used; 0 is none.
+    up: AtomicU64,
+    /// The current connection. Written by the keeper alone.
+    link: ArcSwapOption<Link>,
+    /// The hashes of its name and its locality: two that differ need no look at the texts.
+    name: u64,
+    locality: u64,
 }
 
 /// Whether an endpoint is connected, for `measured()`.
@@ -93,18 +112,26 @@ impl Endpoint {
         } else {
             EndpointState::Idle
         };
+        // Unix sockets keep their paths to themselves.
+        let name = spec.name.unwrap_or_else(|| format!("unix#{key}").into());
         Self {
             key,
-            // Unix sockets keep their paths to themselves.
-            name: spec.name.unwrap_or_else(|| format!("unix#{key}").into()),
             server: spec.server,
+            hot: Hot {
+                load: Load::new(),
+                // A ready-made channel is never lost.
+                up: AtomicU64::new(u64::from(made.is_some())),
+                link: ArcSwapOption::new(made),
+                name: hash(&name),
+                locality: hash(&spec.locality),
+            },
+            name,
             locality: spec.locality,
-            load: Load::new(),
             ration: ResetRation::new(),
             losses: Losses::new(),
             detached: AtomicU32::new(0),
+            connections: AtomicU64::new(0),
             route: spec.route,
-            link: ArcSwapOption::new(made),
             status: Mutex::new(Status { state, error: None }),
         }
     }
@@ -131,7 +158,7 @@ impl Endpoint {
 
     /// How busy and slow it is.
     pub(crate) fn load(&self) -> &Load {
-        &self.load
+        &self.hot.load
     }
 
     /// How many resets it may be sent.
@@ -153,14 +180,14 @@ impl Endpoint {
     /// its connection has proved itself.
     pub(crate) fn answered(&self, launched: Duration) {
         self.ration.answered(launched);
-        if let Some(link) = &*self.link.load() {
+        if let Some(link) = &*self.hot.link.load() {
             link.health.answered();
         }
     }
 
     /// The current connection, if there is one that is not known to be lost.
     pub(crate) fn channel(&self) -> Option<Channel> {
-        let link = self.link.load();
+        let link = self.hot.link.load();
         link.as_ref()
             .filter(|link| link.health.is_up())
             .map(|link| link.channel.clone())
@@ -182,29 +209,53 @@ impl Endpoint {
     }
 
     fn is_ready(&self) -> bool {
-        let link = self.link.load();
-        link.as_ref().is_some_and(|link| link.health.is_up())
+        // Relaxed: a pick that misses the change by a moment is one made a moment earlier.
+        self.hot.up.load(Ordering::Relaxed) > 0
     }
 
     /// Whether both are the same process, as far as names tell.
     fn same_place(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other) || self.name == other.name
+        std::ptr::eq(self, other) || self.hot.name == other.hot.name && self.name == other.name
+    }
+
+    /// Whether both are in one locality.
+    fn is_near(&self, other: &Self) -> bool {
+        self.hot.locality == other.hot.locality
+            && self.locality.is_some()
+            && self.locality == other.locality
     }
 
     fn connecting(&self) {
         self.status.lock().state = EndpointState::Connecting;
     }
 
-    fn connected(&self, link: &Arc<Link>) {
-        self.link.store(Some(Arc::clone(link)));
+    fn connected(self: &Arc<Self>, link: &Arc<Link>) {
+        self.hot.link.store(Some(Arc::clone(link)));
+        let number = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        link.health.tells(Arc::downgrade(self), number);
+        self.hot.up.store(number, Ordering::Relaxed);
+        // SeqCst, with the one in `Health::lose`: each side writes before it and reads what the other
+        // writes after it, so one of them sees that the connection was lost while it was made known.
+        fence(Ordering::SeqCst);
+        if !link.health.is_up() {
+            self.lost(number);
+        }
         *self.status.lock() = Status {
             state: EndpointState::Ready,
             error: None,
         };
     }
 
+    /// The connection of this number is of no more use.
+    fn lost(&self, number: u64) {
+        let up = &self.hot.up;
+        // A failure means that a later one is up.
+        let _ = up.compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     fn disconnected(&self) {
-        self.link.store(None);
+        self.hot.up.store(0, Ordering::Relaxed);
+        self.hot.link.store(None);
         self.connecting();
     }
 
@@ -214,6 +265,13 @@ impl Endpoint {
             error: Some(error),
         };
     }
+}
+
+/// The same for the same value, in all of the process.
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl fmt::Debug for Endpoint {

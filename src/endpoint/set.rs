@@ -10,7 +10,9 @@ use tonic_hedge_engine::endpoint::pick;
 use tower::discover::Change;
 
 use super::{
-    Destination, Endpoint, EndpointSpec, random,
+    Destination, Endpoint, EndpointSpec,
+    members::Members,
+    random,
     source::{Numbered, Source},
     spec::server_of,
     supervisor::{Shared, supervise},
@@ -134,7 +136,7 @@ impl EndpointSet {
     {
         let stream = Numbered::<_, K>::new(Box::pin(stream));
         let source = Source::Stream(Mutex::new(Box::pin(stream)));
-        Self::of(Shared::new(Vec::new(), source))
+        Self::of(Shared::new(Members::default(), source))
     }
 
     /// The addresses of the name in the URI of `endpoint`, A and AAAA, resolved again at each
@@ -144,8 +146,8 @@ impl EndpointSet {
     /// address that vanishes from the name leaves the set; one that stays keeps its connection.
     pub(crate) fn dns(endpoint: TonicEndpoint, interval: Duration) -> Option<Self> {
         server_of(endpoint.uri())?;
-        let source = Source::Dns(Box::new(endpoint), interval);
-        Some(Self::of(Shared::new(Vec::new(), source)))
+        let source = Source::Dns(Arc::new(endpoint), interval);
+        Some(Self::of(Shared::new(Members::default(), source)))
     }
 
     /// One channel whose balancer, if any, decides: every attempt goes through it.
@@ -183,13 +185,9 @@ impl EndpointSet {
         let wanted = wanted.into();
         let endpoints = self.shared.endpoints.load();
         for _ in 0..RACES {
-            let picked = pick(
-                endpoints.len(),
-                |index| self.rank(&endpoints[index], tried, wanted),
-                |index| endpoints[index].load.cost(now),
-                &mut random::below,
-            );
-            let Some(index) = picked else { break };
+            let Some(index) = self.choose(&endpoints, now, tried, wanted) else {
+                break;
+            };
             if let Some(channel) = endpoints[index].channel() {
                 return Picked::Endpoint(Arc::clone(&endpoints[index]), channel);
             }
@@ -202,7 +200,39 @@ impl EndpointSet {
         }
     }
 
-    fn rank(&self, endpoint: &Endpoint, tried: &[Arc<Endpoint>], wanted: Wanted<'_>) -> Option<u8> {
+    /// The choice alone, for a bench: which of the endpoints.
+    #[cfg(feature = "__bench")]
+    pub(crate) fn choice(
+        &self,
+        now: Duration,
+        tried: &[Arc<Endpoint>],
+        purpose: Purpose,
+    ) -> Option<usize> {
+        self.choose(&self.shared.endpoints.load(), now, tried, purpose.into())
+    }
+
+    fn choose(
+        &self,
+        among: &Members,
+        now: Duration,
+        tried: &[Arc<Endpoint>],
+        wanted: Wanted<'_>,
+    ) -> Option<usize> {
+        pick(
+            among.len(),
+            |index| self.rank(among, &among[index], tried, wanted),
+            |index| among[index].hot.load.cost(now),
+            &mut random::below,
+        )
+    }
+
+    fn rank(
+        &self,
+        among: &Members,
+        endpoint: &Endpoint,
+        tried: &[Arc<Endpoint>],
+        wanted: Wanted<'_>,
+    ) -> Option<u8> {
         let Wanted { purpose, only } = wanted;
         if !endpoint.is_ready() {
             return None;
@@ -217,10 +247,7 @@ impl EndpointSet {
             let again = !matches!(purpose, Purpose::Hedge | Purpose::Replacement);
             return again.then_some(2);
         }
-        let near = endpoint.locality.is_some()
-            && tried
-                .iter()
-                .any(|tried| tried.locality == endpoint.locality);
+        let near = among.are_in_localities() && tried.iter().any(|tried| tried.is_near(endpoint));
         Some(u8::from(near))
     }
 
@@ -268,7 +295,7 @@ impl EndpointSet {
         let endpoints = self.shared.endpoints.load();
         endpoints
             .iter()
-            .any(|endpoint| self.rank(endpoint, tried, wanted).is_some())
+            .any(|endpoint| self.rank(&endpoints, endpoint, tried, wanted).is_some())
     }
 
     /// Whether an attempt for `purpose` finds none ready now, but one may become so before long:
@@ -278,7 +305,7 @@ impl EndpointSet {
         let elsewhere = matches!(wanted.purpose, Purpose::Hedge | Purpose::Replacement);
         let mut coming = false;
         for endpoint in endpoints.iter() {
-            if self.rank(endpoint, tried, wanted).is_some() {
+            if self.rank(&endpoints, endpoint, tried, wanted).is_some() {
                 return false;
             }
             let taken = elsewhere && tried.iter().any(|tried| tried.same_place(endpoint))
@@ -302,7 +329,7 @@ impl EndpointSet {
     /// before. A Unix socket leaves the ready ones and is connected again. A ready-made channel stays.
     pub(crate) fn report_unreachable(&self, endpoint: &Arc<Endpoint>, error: impl Into<Arc<str>>) {
         if let super::Route::Tonic(_) = endpoint.route
-            && let Some(link) = &*endpoint.link.load()
+            && let Some(link) = &*endpoint.hot.link.load()
             && !link.watched
         {
             link.health.lose(error);
@@ -315,7 +342,7 @@ impl EndpointSet {
     }
 
     /// All endpoints, connected or not.
-    pub(crate) fn snapshot(&self) -> Arc<Vec<Arc<Endpoint>>> {
+    pub(crate) fn snapshot(&self) -> Arc<Members> {
         self.shared.endpoints.load_full()
     }
 }
@@ -323,7 +350,7 @@ impl EndpointSet {
 impl fmt::Debug for EndpointSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EndpointSet")
-            .field("endpoints", &*self.shared.endpoints.load())
+            .field("endpoints", &&***self.shared.endpoints.load())
             .field("opaque", &self.opaque)
             .finish_non_exhaustive()
     }

@@ -25,7 +25,7 @@ pub(super) enum Source {
     /// is held during a poll only.
     Stream(Mutex<Pin<Box<dyn Stream<Item = Update> + Send>>>),
     /// A name and how often it is resolved.
-    Dns(Box<TonicEndpoint>, Duration),
+    Dns(Arc<TonicEndpoint>, Duration),
 }
 
 /// One change of the set.

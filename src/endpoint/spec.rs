@@ -68,14 +68,15 @@ pub struct EndpointSpec {
 pub(super) enum Route {
     /// The channel connects, and knows when the connection is lost.
     Dial {
-        endpoint: TonicEndpoint,
+        /// Shared by all addresses of a name.
+        endpoint: Arc<TonicEndpoint>,
         /// Where to dial instead of at the endpoint's URI: an address that its name resolved to.
         to: Option<SocketAddr>,
         local_address: Option<IpAddr>,
     },
     /// tonic connects; a lost connection shows when a call fails. For Unix sockets, whose path
     /// a tonic endpoint does not tell.
-    Tonic(TonicEndpoint),
+    Tonic(Box<TonicEndpoint>),
     /// Somebody else connects: nothing can be known.
     Made(Channel),
 }
@@ -87,14 +88,14 @@ impl EndpointSpec {
         // What tonic puts in the place of the path of a Unix socket. A host of this very name
         // is connected all the same, only by tonic.
         if uri == Uri::from_static("http://tonic") {
-            return Self::of(Route::Tonic(endpoint), None, None);
+            return Self::of(Route::Tonic(Box::new(endpoint)), None, None);
         }
         let server = server_of(&uri);
         let name = server
             .as_ref()
             .map(|(_, port)| format!("{}:{port}", uri.host().unwrap_or_default()).into());
         let route = Route::Dial {
-            endpoint,
+            endpoint: Arc::new(endpoint),
             to: None,
             local_address: None,
         };
@@ -111,7 +112,7 @@ impl EndpointSpec {
 
     /// One address of a name: everything but the address is as the name's endpoint has it, TLS
     /// server name and authority included.
-    pub(super) fn resolved(endpoint: TonicEndpoint, to: SocketAddr) -> Self {
+    pub(super) fn resolved(endpoint: Arc<TonicEndpoint>, to: SocketAddr) -> Self {
         let server = server_of(endpoint.uri());
         let route = Route::Dial {
             endpoint,
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn an_address_keeps_the_name_for_telemetry() {
-        let name = TonicEndpoint::from_static("https://search:8443");
+        let name = Arc::new(TonicEndpoint::from_static("https://search:8443"));
         let spec = EndpointSpec::resolved(name, "10.0.0.1:8443".parse().unwrap());
         assert_eq!(spec.name(), Some("10.0.0.1:8443"));
         assert_eq!(spec.server, Some(("search".into(), 8443)));

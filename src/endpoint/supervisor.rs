@@ -18,6 +18,7 @@ use tokio::{sync::Notify, task::AbortHandle, time::sleep};
 use super::{
     Endpoint, EndpointSpec, dns,
     keeper::keep,
+    members::Members,
     source::{Source, Update},
     spec::{Route, server_of},
 };
@@ -31,7 +32,7 @@ const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the set, its supervisor and its keepers share.
 pub(super) struct Shared {
-    pub(super) endpoints: ArcSwap<Vec<Arc<Endpoint>>>,
+    pub(super) endpoints: ArcSwap<Members>,
     /// Fires when an endpoint became ready or failed, and when the set changed.
     pub(super) changed: Notify,
     /// Asks for a name to be resolved soon. A permit is kept.
@@ -56,7 +57,7 @@ pub(super) struct Discovery {
 pub(super) struct Ready(Arc<Shared>);
 
 impl Shared {
-    pub(super) fn new(endpoints: Vec<Arc<Endpoint>>, source: Source) -> Self {
+    pub(super) fn new(endpoints: Members, source: Source) -> Self {
         let pending = !matches!(source, Source::Fixed);
         Self {
             next_key: AtomicU64::new(endpoints.len() as u64),
@@ -123,7 +124,7 @@ pub(super) async fn supervise(shared: Arc<Shared>) {
                     Ok(addresses) => {
                         let specs = addresses
                             .into_iter()
-                            .map(|address| EndpointSpec::resolved((**endpoint).clone(), address));
+                            .map(|address| EndpointSpec::resolved(Arc::clone(endpoint), address));
                         keepers.become_these(specs.collect());
                         shared.discovered(None, false);
                     }

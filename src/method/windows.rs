@@ -14,8 +14,8 @@ use super::Estimator;
 use crate::endpoint::Endpoint;
 
 /// Windows of one method by endpoint or locality; those without samples make room at half of it.
-/// What comes beyond shares one. A window takes some 60 KiB where latencies span three orders of
-/// magnitude, and 206 KiB at most (see [`Ring`]).
+/// What comes beyond shares one. A window takes some 13 KiB where latencies span three orders of
+/// magnitude, and 33 KiB at most (see [`Ring`]).
 const MOST: usize = 128;
 
 /// How often room is made: it looks at all of them under the lock.

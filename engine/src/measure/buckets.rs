@@ -12,14 +12,8 @@ pub(super) const PAGES: usize = 27;
 /// All buckets. The last one also holds what is too long for it.
 pub(super) const BUCKETS: usize = PAGES * SUB;
 
-/// Steps of a bucket in which a latency's place there is kept.
-pub(super) const STEPS: u64 = 256;
-
-/// What a latency adds to its bucket's word: one in the upper 28 bits, its place in the lower 36.
-///
-/// So a bucket counts 268 million in a sub-window, 745,000 a second if that is six minutes long
-/// (the longest there is), and the places never spill into the count.
-const ONE: u64 = 1 << 36;
+/// The parts of a bucket in which a latency's place there is kept.
+pub(super) const PLACES: f64 = 65_536.0;
 
 /// Where a latency is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +21,8 @@ pub(super) struct Spot {
     pub(super) page: usize,
     /// The bucket in the page.
     pub(super) sub: usize,
-    /// What to add to the bucket's word.
-    pub(super) word: u64,
+    /// The place in the bucket, in parts of [`PLACES`], rounded down.
+    pub(super) place: u16,
 }
 
 /// The spot of a latency.
@@ -41,18 +35,21 @@ pub(super) fn locate(micros: u32) -> Spot {
     Spot {
         page,
         sub: (micros >> shift) as usize % SUB,
-        word: ONE + ((rest * STEPS) >> shift),
+        place: ((rest << u16::BITS) >> shift) as u16,
     }
 }
 
-/// How many latencies a word counts.
-pub(super) fn count(word: u64) -> u64 {
-    word / ONE
-}
-
-/// The sum of their places in the bucket.
-pub(super) fn places(word: u64) -> u64 {
-    word % ONE
+impl Spot {
+    /// The same in an octave of `buckets` instead, a divisor of [`SUB`].
+    pub(super) fn among(self, buckets: usize) -> Self {
+        let merged = SUB / buckets;
+        let place = ((self.sub % merged) << u16::BITS | usize::from(self.place)) / merged;
+        Self {
+            page: self.page,
+            sub: self.sub / merged,
+            place: place as u16,
+        }
+    }
 }
 
 /// Where a bucket begins, in microseconds.
@@ -93,17 +90,19 @@ impl Counts {
 
     /// The latency in microseconds that the share `1 - q` of the latencies outruns; at least 1.
     ///
-    /// `words` yields a bucket's words, to look closer at the one that holds the quantile. `None`
-    /// without counts, or when it lies in the last bucket.
-    pub(super) fn quantile<I>(&self, q: f64, words: impl FnOnce(usize) -> I) -> Option<u32>
-    where
-        I: Iterator<Item = u64>,
-    {
+    /// `place` tells of the bucket that holds the quantile where its latencies lie on average, from
+    /// 0 to 1 and rounded down to microseconds and [`PLACES`]; one that holds none is level.
+    /// `None` without counts, or when it lies in the last bucket.
+    pub(super) fn quantile(&self, q: f64, place: impl FnOnce(usize) -> f64) -> Option<u32> {
         let (bucket, share) = self.find(q)?;
         if bucket == BUCKETS - 1 {
             return None;
         }
-        let mean = mean_place(width(bucket), words(bucket));
+        let mean = match self.ended[bucket] {
+            0 => 0.5,
+            // The microsecond and the place are rounded down, by half of one on average.
+            _ => place(bucket) + 0.5 / width(bucket).min(PLACES),
+        };
         // A falling bucket is judged as it is; a rising one is its mirror image.
         let place = if mean <= 0.5 {
             falling(share, mean, self.is_empty(bucket + 1))
@@ -147,19 +146,6 @@ impl Counts {
         // It lies beyond all that was seen: at least at the end of the longest.
         longest.map(|bucket| (bucket, 1.0))
     }
-}
-
-/// The mean place of a bucket's latencies, from 0 to 1.
-fn mean_place(width: f64, words: impl Iterator<Item = u64>) -> f64 {
-    let (n, sum) = words.fold((0, 0), |(n, sum), word| {
-        (n + count(word), sum + places(word))
-    });
-    if n == 0 {
-        return 0.5;
-    }
-    let steps = STEPS as f64;
-    // Both the microsecond and the step are rounded down, by half of one on average.
-    sum as f64 / (n as f64 * steps) + 0.5 / width.min(steps)
 }
 
 /// Where in a bucket, from 0 to 1, the `share` of its latencies lies below, if their mean place
@@ -209,14 +195,13 @@ mod tests {
             [edge - 1, edge, edge + 1, edge + edge / 3]
         });
         for micros in edges.chain([0, u32::MAX - 1, u32::MAX]) {
-            let Spot { page, sub, word } = locate(micros);
+            let Spot { page, sub, place } = locate(micros);
             let bucket = page * SUB + sub;
             let value = f64::from(micros);
             assert!(lower(bucket) <= value, "{micros}");
             assert!(value < lower(bucket) + width(bucket), "{micros}");
-            assert_eq!(count(word), 1);
-            let place = places(word) as f64 / STEPS as f64 * width(bucket);
-            let step = (width(bucket) / STEPS as f64).max(1.0);
+            let place = f64::from(place) / PLACES * width(bucket);
+            let step = (width(bucket) / PLACES).max(1.0);
             assert!((lower(bucket) + place - value).abs() < step, "{micros}");
         }
     }
@@ -236,14 +221,10 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_that_of_the_latencies() {
+    fn the_place_is_that_of_the_latency() {
         // A bucket of 256 us begins at 19,968.
-        let words = |latencies: &[u32]| {
-            let word = latencies.iter().map(|&us| locate(us).word).sum();
-            mean_place(256.0, std::iter::once(word)) * 256.0
-        };
-        assert_eq!(words(&[20_000]), 32.5);
-        assert_eq!(words(&[19_968, 20_223]), 128.0);
-        assert_eq!(words(&[]), 128.0);
+        for (micros, place) in [(19_968, 0), (20_000, 32 << 8), (20_223, 255 << 8)] {
+            assert_eq!(locate(micros).place, place);
+        }
     }
 }

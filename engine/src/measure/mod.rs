@@ -20,6 +20,7 @@ mod cell;
 mod ckms;
 mod counts;
 mod lag;
+mod page;
 mod ring;
 pub(crate) mod survival;
 mod wheel;

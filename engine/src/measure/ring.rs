@@ -1,10 +1,9 @@
 //! The default estimator: a ring of sub-windows over one log-linear histogram.
 
 use std::{
-    array,
     sync::{
         OnceLock,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -14,16 +13,24 @@ use super::{
     buckets::{self, Counts, PAGES, SUB, Spot},
     cell::{Cell, Seen, State, period},
     micros,
+    page::Page,
     wheel::Wheel,
 };
 
-/// Sub-windows: a sample stays for 90 to 100 % of the window.
-const SLOTS: usize = 10;
-
-/// A ring of ten sub-windows over one histogram with buckets at most 1.6 % wide.
+/// Sub-windows: a sample stays for six sevenths of the window to all of it.
 ///
-/// A record is two relaxed additions and no lock; the first record of a sub-window empties the
-/// slot that it reuses, under a lock. The threshold is one atomic word, recomputed in at most
+/// Seven 16-bit counts and a mean place make a bucket 16 bytes, so that a record touches one cache
+/// line of them.
+const SLOTS: usize = 7;
+
+/// Buckets of an octave in which cuts are counted. They too have a mean place each.
+const CUT_SUB: usize = 8;
+
+/// A ring of seven sub-windows over one histogram with buckets at most 1.6 % wide: a sample stays
+/// for six sevenths of the window to all of it.
+///
+/// A record is a few relaxed atomic operations and no lock; the first record of a sub-window empties
+/// the slot that it reuses, under a lock. The threshold is one atomic word, recomputed in at most
 /// one call each 100 ms; while there is none it appears with the sample that completes the
 /// minimum.
 ///
@@ -34,10 +41,10 @@ const SLOTS: usize = 10;
 /// that are all the same within 1 % fill a bucket or two: then anything may be hedged, and there
 /// is nothing to gain; the budget bounds it.
 ///
-/// Counters for an octave of latencies are allocated with its first sample: 5 KiB for each
-/// octave that was ever seen (56 KiB for 1 ms to 1 s), 137 KiB at most with everything from 0
-/// to 71.6 minutes; half as much again for the octaves in which calls were cut off. Longer
-/// latencies count as the longest.
+/// Counters for an octave of latencies are allocated with its first sample: 1 KiB for each octave that
+/// was ever seen (12 KiB for 1 ms to 1 s), 29 KiB at most with everything from 0 to 71.6 minutes.
+/// An octave in which calls were cut off takes a seventh more, and one of which a bucket gets 32,768
+/// calls in a sub-window 1.8 KiB more: counts are exact. Longer latencies count as the longest.
 ///
 /// What was cut off ([`LatencyEstimator::record_cut`]) is weighed by Kaplan and Meier's
 /// estimate, so hedging does not bend what it is timed by.
@@ -67,18 +74,16 @@ pub struct Ring {
     wheel: Wheel<SLOTS>,
     /// Samples of each slot.
     samples: [AtomicU32; SLOTS],
-    pages: [OnceLock<Box<Page>>; PAGES],
-    /// What was cut off, by where; allocated as the pages are.
-    cuts: [OnceLock<Box<Cuts>>; PAGES],
+    octaves: [OnceLock<Box<Octave>>; PAGES],
 }
 
-/// The words of an octave's buckets, for each slot.
+/// The counters of an octave of latencies.
 #[derive(Debug)]
-struct Page([[AtomicU64; SUB]; SLOTS]);
-
-/// The same for what was cut off: numbers only, since a cut's place in its bucket tells nothing.
-#[derive(Debug)]
-struct Cuts([[AtomicU32; SUB]; SLOTS]);
+struct Octave {
+    ended: Page<SUB, SLOTS>,
+    /// What was cut off.
+    cut: OnceLock<Box<Page<CUT_SUB, SLOTS>>>,
+}
 
 impl Ring {
     /// Follows `quantile` (see [`Hedge`](crate::policy::Hedge) for the bounds of all three)
@@ -91,21 +96,16 @@ impl Ring {
             cached: Cell::new(),
             wheel: Wheel::new(window),
             samples: [const { AtomicU32::new(0) }; SLOTS],
-            pages: [const { OnceLock::new() }; PAGES],
-            cuts: [const { OnceLock::new() }; PAGES],
+            octaves: [const { OnceLock::new() }; PAGES],
         }
     }
 
     fn empty(&self, slot: usize) {
         // Relaxed: the wheel publishes the slot when all of it is empty.
-        for page in self.pages.iter().filter_map(OnceLock::get) {
-            for word in &page.0[slot] {
-                word.store(0, Ordering::Relaxed);
-            }
-        }
-        for cuts in self.cuts.iter().filter_map(OnceLock::get) {
-            for cut in &cuts.0[slot] {
-                cut.store(0, Ordering::Relaxed);
+        for octave in self.octaves.iter().filter_map(OnceLock::get) {
+            octave.ended.empty(slot);
+            if let Some(cut) = octave.cut.get() {
+                cut.empty(slot);
             }
         }
         self.samples[slot].store(0, Ordering::Relaxed);
@@ -134,38 +134,28 @@ impl Ring {
         if counts.total() < self.minimum_samples {
             State::Sparse
         } else {
-            self.find(now, &counts, self.quantile)
+            self.find(&counts, self.quantile)
                 .map_or(State::Withheld, State::Is)
         }
     }
 
     fn counts(&self, now: Duration) -> Counts {
         let mut counts = Counts::new();
-        for slot in self.wheel.live(now) {
-            // Relaxed: each count is exact, and a sample more or less changes nothing.
-            for (sums, page) in counts.ended.chunks_exact_mut(SUB).zip(&self.pages) {
-                let Some(page) = page.get() else { continue };
-                for (sum, word) in sums.iter_mut().zip(&page.0[slot]) {
-                    *sum += buckets::count(word.load(Ordering::Relaxed));
-                }
-            }
-            for (sums, cuts) in counts.cut.chunks_exact_mut(SUB).zip(&self.cuts) {
-                let Some(cuts) = cuts.get() else { continue };
-                for (sum, cut) in sums.iter_mut().zip(&cuts.0[slot]) {
-                    *sum += u64::from(cut.load(Ordering::Relaxed));
-                }
+        let sums = counts.ended.chunks_exact_mut(SUB);
+        let sums = sums.zip(counts.cut.chunks_exact_mut(SUB));
+        for (octave, (ended, cut)) in self.octaves.iter().zip(sums) {
+            let Some(octave) = octave.get() else { continue };
+            for slot in self.wheel.live(now) {
+                octave.add_to(slot, ended, cut);
             }
         }
         counts
     }
 
-    fn find(&self, now: Duration, counts: &Counts, q: f64) -> Option<u32> {
+    fn find(&self, counts: &Counts, q: f64) -> Option<u32> {
         counts.quantile(q, |bucket| {
-            let page = self.pages[bucket / SUB].get();
-            self.wheel.live(now).filter_map(move |slot| {
-                // Relaxed: as in `counts`.
-                page.map(|page| page.0[slot][bucket % SUB].load(Ordering::Relaxed))
-            })
+            let octave = self.octaves[bucket / SUB].get();
+            octave.map_or(0.5, |octave| octave.ended.place(bucket % SUB))
         })
     }
 
@@ -182,16 +172,18 @@ impl Ring {
 impl LatencyEstimator for Ring {
     #[inline]
     fn record(&self, now: Duration, latency: Duration) {
-        self.add(now, latency, |slot, Spot { page, sub, word }| {
-            let page = self.pages[page].get_or_init(Page::boxed);
-            page.0[slot][sub].fetch_add(word, Ordering::Relaxed);
+        self.add(now, latency, |slot, Spot { page, sub, place }| {
+            let octave = self.octaves[page].get_or_init(Octave::boxed);
+            octave.ended.add(sub, slot, place);
         });
     }
 
     fn record_cut(&self, now: Duration, ran: Duration) {
-        self.add(now, ran, |slot, Spot { page, sub, .. }| {
-            let cuts = self.cuts[page].get_or_init(Cuts::boxed);
-            cuts.0[slot][sub].fetch_add(1, Ordering::Relaxed);
+        self.add(now, ran, |slot, spot| {
+            let Spot { page, sub, place } = spot.among(CUT_SUB);
+            let octave = self.octaves[page].get_or_init(Octave::boxed);
+            let cut = octave.cut.get_or_init(|| Box::new(Page::new()));
+            cut.add(sub, slot, place);
         });
     }
 
@@ -206,7 +198,7 @@ impl LatencyEstimator for Ring {
     }
 
     fn quantile(&self, now: Duration, q: f64) -> Option<Duration> {
-        let micros = self.find(now, &self.counts(now), q)?;
+        let micros = self.find(&self.counts(now), q)?;
         Some(Duration::from_micros(micros.into()))
     }
 
@@ -223,24 +215,36 @@ impl LatencyEstimator for Ring {
     }
 
     fn memory(&self) -> usize {
-        let pages = self.pages.iter().filter_map(OnceLock::get).count();
-        let cuts = self.cuts.iter().filter_map(OnceLock::get).count();
-        size_of::<Self>() + pages * size_of::<Page>() + cuts * size_of::<Cuts>()
+        let octaves = self.octaves.iter().filter_map(OnceLock::get);
+        size_of::<Self>() + octaves.map(|octave| octave.memory()).sum::<usize>()
     }
 }
 
-impl Page {
+impl Octave {
     fn boxed() -> Box<Self> {
-        Box::new(Self(array::from_fn(|_| {
-            array::from_fn(|_| AtomicU64::new(0))
-        })))
+        Box::new(Self {
+            ended: Page::new(),
+            cut: OnceLock::new(),
+        })
     }
-}
 
-impl Cuts {
-    fn boxed() -> Box<Self> {
-        Box::new(Self(array::from_fn(|_| {
-            array::from_fn(|_| AtomicU32::new(0))
-        })))
+    /// Adds what `slot` has counted to the sums of the octave's buckets.
+    fn add_to(&self, slot: usize, ended: &mut [u64], cut: &mut [u64]) {
+        for (bucket, sum) in ended.iter_mut().enumerate() {
+            *sum += self.ended.count(bucket, slot);
+        }
+        let Some(cuts) = self.cut.get() else { return };
+        for bucket in 0..CUT_SUB {
+            // All of a wide bucket are in the narrow one where they lie on average.
+            let place = (bucket as f64 + cuts.place(bucket)) * (SUB / CUT_SUB) as f64;
+            cut[place as usize] += cuts.count(bucket, slot);
+        }
+    }
+
+    /// Bytes on the heap.
+    fn memory(&self) -> usize {
+        let cut = self.cut.get();
+        let cut = cut.map_or(0, |cut| size_of_val(&**cut) + cut.beyond());
+        size_of::<Self>() + self.ended.beyond() + cut
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    buckets::{self, BUCKETS, Counts, STEPS, SUB, Spot},
+    buckets::{self, BUCKETS, Counts, PLACES, SUB, Spot},
     micros,
 };
 
@@ -120,7 +120,7 @@ impl Survival {
     /// [`Survival::share`] of microseconds.
     #[inline]
     pub(crate) fn outlasting(&self, micros: u32) -> f64 {
-        let Spot { page, sub, word } = buckets::locate(micros);
+        let Spot { page, sub, place } = buckets::locate(micros);
         let Some(index) = (page * SUB + sub).checked_sub(self.first) else {
             return 1.0;
         };
@@ -128,7 +128,7 @@ impl Survival {
             return self.shares.last().copied().unwrap_or(1.0);
         };
         let next = self.shares.get(index + 1).copied().unwrap_or(here);
-        here + (next - here) * (buckets::places(word) as f64 / STEPS as f64)
+        here + (next - here) * (f64::from(place) / PLACES)
     }
 
     /// The weighted mean of two. Beyond the longest that this one saw it goes on as the other does from

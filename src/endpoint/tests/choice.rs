@@ -112,3 +112,36 @@ async fn an_opaque_channel_takes_every_attempt() {
         ));
     }
 }
+
+/// However a connection's loss and its being made known meet.
+#[tokio::test]
+async fn a_connection_that_is_lost_at_once_is_not_picked() {
+    let lazy = TonicEndpoint::from_static("http://10.0.0.1:1").connect_lazy();
+    let endpoint = Arc::new(Endpoint::new(0, spec("10.0.0.1:1".parse().unwrap())));
+    for _ in 0..2_000 {
+        let link = Arc::new(Link::made(lazy.clone()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| link.health.lose("reset"));
+            endpoint.connected(&link);
+        });
+        assert!(!endpoint.is_ready());
+        // What is lost later than its successor is made takes nothing along.
+        let next = Arc::new(Link::made(lazy.clone()));
+        endpoint.connected(&next);
+        link.health.lose("reset again");
+        assert!(endpoint.is_ready());
+    }
+}
+
+/// Where all are in one locality, none is better for being in another.
+#[tokio::test]
+async fn one_locality_is_none() {
+    let made = |index: usize, zone: &str| {
+        let lazy = TonicEndpoint::from_static("http://10.0.0.1:1").connect_lazy();
+        EndpointSpec::channel(format!("endpoint {index}"), lazy).locality(zone)
+    };
+    let alike = EndpointSet::list((0..3).map(|index| made(index, "a")));
+    assert!(!alike.snapshot().are_in_localities());
+    let other = EndpointSet::list([made(0, "a"), made(1, "a"), made(2, "b")]);
+    assert!(other.snapshot().are_in_localities());
+}

@@ -117,7 +117,7 @@ async fn calls_left_on_a_lost_connection_fail_at_once_as_never_sent() {
 async fn a_resolved_endpoint_dials_its_address_and_not_its_name() {
     let server = Server::start().await;
     let name = TonicEndpoint::from_static("http://nowhere.invalid:50051");
-    let set = EndpointSet::list([EndpointSpec::resolved(name, server.address)]);
+    let set = EndpointSet::list([EndpointSpec::resolved(Arc::new(name), server.address)]);
     let (_, channel) = picked(&set).await;
     let response = call(channel).await.unwrap();
     assert_eq!(

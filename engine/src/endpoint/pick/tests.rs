@@ -55,6 +55,26 @@ fn few_usable_among_many_are_spread_evenly_wherever_they_stand() {
     assert_even(&tally(200, |i| (i >= 195).then_some(0), |_| 1.0), 5);
 }
 
+/// What is usual must not cost more for there being more of them.
+#[test]
+fn a_pick_among_many_looks_at_few() {
+    use std::cell::Cell;
+
+    for (usable_of, most) in [(1, 2), (2, 6), (3, 40)] {
+        let looks = Cell::new(0);
+        let rank = |i: usize| {
+            looks.set(looks.get() + 1);
+            (i % usable_of == 0).then_some(0)
+        };
+        let mut random = seeded(9);
+        for _ in 0..1_000 {
+            assert!(pick(1_000, rank, |_| 1.0, &mut random).is_some());
+        }
+        let looks = looks.get() / 1_000;
+        assert!(looks <= most, "{looks} where one in {usable_of} is usable");
+    }
+}
+
 #[test]
 fn of_three_the_dearest_is_never_picked() {
     let counts = tally(3, |_| Some(0), |i| [1.0, 1.0, 9.0][i]);
