@@ -167,7 +167,7 @@ mod tests {
         // Steps of less than the smallest unit.
         let many = mean(&mut (0..100_000).map(|n| if n % 4 == 0 { 60_000 } else { 20_000 }));
         assert!((many - 30_000.0).abs() < 100.0, "{many}");
-        let sorted = mean(&mut (0..50_000).map(|n| n));
+        let sorted = mean(&mut (0..50_000));
         assert!((sorted - 25_000.0).abs() < 100.0, "{sorted}");
     }
 

@@ -162,7 +162,7 @@ fn serve() -> Outcome<SocketAddr> {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             let _gone = ready.send(listener.local_addr()?);
             Server::builder()
-                .add_service(ProbeServer::new(AtOnce))
+                .add_service(ProbeServer::new(AtOnce::default()))
                 .serve_with_incoming(TcpListenerStream::new(listener))
                 .await?;
             Ok::<_, Box<dyn Error + Send + Sync>>(())
