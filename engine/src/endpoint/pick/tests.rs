@@ -64,7 +64,7 @@ fn a_pick_among_many_looks_at_few() {
         let looks = Cell::new(0);
         let rank = |i: usize| {
             looks.set(looks.get() + 1);
-            (i % usable_of == 0).then_some(0)
+            i.is_multiple_of(usable_of).then_some(0)
         };
         let mut random = seeded(9);
         for _ in 0..1_000 {
