@@ -14,6 +14,13 @@ use super::buckets::PLACES;
 /// threads that have not seen the wider ones by then can add one each.
 const FULL: u16 = 1 << 15;
 
+/// Counts of a bucket in a sub-window after which one latency in [`EACH`] moves the mean, for all
+/// of them: what is left of a record is then its count, and threads disturb each other less.
+const OFTEN: u32 = 128;
+
+/// A power of two.
+const EACH: u32 = 8;
+
 /// `N` buckets over `SLOTS` sub-windows.
 ///
 /// Counts are exact: 16 bits each, and 32 more for the octave in which one has got full. Where the
@@ -48,19 +55,24 @@ impl<const N: usize, const SLOTS: usize> Page<N, SLOTS> {
     #[inline]
     pub(super) fn add(&self, bucket: usize, slot: usize, place: u16) {
         // Relaxed, here and below: each count is exact, and a sample more or less changes nothing.
-        match self.wide.get() {
+        let before = match self.wide.get() {
             None => {
                 let before = self.buckets[bucket].counts[slot].fetch_add(1, Ordering::Relaxed);
                 if before >= FULL {
                     self.widen();
                 }
+                before.into()
             }
-            Some(wide) => {
-                wide[bucket][slot].fetch_add(1, Ordering::Relaxed);
-            }
-        }
+            Some(wide) => wide[bucket][slot].fetch_add(1, Ordering::Relaxed),
+        };
+        let stands_for = match before {
+            0..OFTEN => 1,
+            // Not every eighth, which may be of a kind where calls take turns.
+            _ if scatter(before) < u32::MAX / EACH => EACH,
+            _ => return,
+        };
         let counts = (0..SLOTS).map(|slot| self.count(bucket, slot));
-        self.buckets[bucket].moved(place, counts.sum());
+        self.buckets[bucket].moved(place, stands_for, counts.sum());
     }
 
     #[cold]
@@ -100,21 +112,27 @@ impl<const N: usize, const SLOTS: usize> Page<N, SLOTS> {
 }
 
 impl<const SLOTS: usize> Bucket<SLOTS> {
-    /// Moves the mean by the latest of `n` latencies: it is exact while none leaves, and forgets
-    /// them within a window or so when they do.
+    /// Moves the mean by the latest of `n` latencies, which stands for so many of them: it is exact
+    /// while none leaves, and forgets them within a window or so when they do.
     ///
     /// Two threads that do this at once lose one of the two steps, of which a mean takes no harm.
     #[inline]
-    fn moved(&self, place: u16, n: u64) {
+    fn moved(&self, place: u16, stands_for: u32, n: u64) {
         let mean = self.place.load(Ordering::Relaxed);
-        let step = (f32::from(place) - f32::from(mean)) / n.max(1) as f32;
-        // Rounded up as often as its fraction says, or a mean over thousands would stand still:
-        // multiples of the golden ratio are spread evenly.
-        let dither = (n as u16).wrapping_mul(0x9e37);
+        let weight = stands_for as f32 / n.max(1) as f32;
+        let step = (f32::from(place) - f32::from(mean)) * weight.min(1.0);
+        // Rounded up as often as its fraction says, or a mean over thousands would stand still. Twice,
+        // to have nothing to do with who is asked.
+        let dither = scatter(scatter(n as u32)) >> u16::BITS;
         let step = ((step * PLACES as f32) as i64 + i64::from(dither)) >> u16::BITS;
         let moved = (i64::from(mean) + step).clamp(0, u16::MAX.into()) as u16;
         self.place.store(moved, Ordering::Relaxed);
     }
+}
+
+/// Spreads numbers that follow each other evenly over all: multiples of the golden ratio.
+fn scatter(n: u32) -> u32 {
+    n.wrapping_mul(0x9e37_79b9)
 }
 
 #[cfg(test)]
