@@ -31,6 +31,8 @@ mod dhat;
 mod frozen;
 #[path = "../support/table.rs"]
 mod table;
+#[path = "../support/thousands.rs"]
+mod thousands;
 #[path = "../support/tower_hedge.rs"]
 mod tower_hedge;
 #[path = "../support/valgrind.rs"]

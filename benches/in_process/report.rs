@@ -2,11 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{
-    Counts,
-    case::Case,
-    table::{Table, thousands},
-};
+use crate::{Counts, case::Case, table::Table, thousands::thousands};
 
 /// Each count, and what it is over that of the case's base.
 pub(crate) fn table(counted: &[(Case, Counts)]) -> Table {

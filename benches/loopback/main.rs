@@ -39,6 +39,8 @@ mod servers;
 mod spread;
 #[path = "../support/table.rs"]
 mod table;
+#[path = "../support/thousands.rs"]
+mod thousands;
 #[path = "../support/tower_hedge.rs"]
 mod tower_hedge;
 #[path = "../support/valgrind.rs"]

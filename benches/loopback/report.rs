@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::{
     case::Case,
     counts::Counts,
-    table::{Table, thousands},
+    table::Table,
+    thousands::thousands,
     times::{Compared, Load},
 };
 

@@ -21,7 +21,7 @@ use crate::{
 const ROUND: Duration = Duration::from_millis(200);
 
 /// No more rounds are begun after this: messages of 1 MB, 256 in flight, take seconds for each.
-const LONG_ENOUGH: Duration = Duration::from_secs(15);
+const LONG_ENOUGH: Duration = Duration::from_secs(12);
 
 /// Rounds that are made all the same: fewer have no quartiles.
 const AT_LEAST: usize = 3;

@@ -123,7 +123,7 @@ fn channel(methods: usize, endpoints: Vec<EndpointSpec>) -> Outcome<HedgedChanne
         .hedge(Hedge::at(0.95));
     for method in 0..methods {
         let policy = MethodPolicy::new().idempotent(true);
-        builder = builder.method(&path(method), policy);
+        builder = builder.method(path(method), policy);
     }
     Ok(builder.build()?)
 }

@@ -32,6 +32,7 @@ impl fmt::Display for Table {
         Ok(())
     }
 }
+<<<<<<< HEAD
 
 /// With a comma between thousands.
 #[allow(dead_code)] // Not every bench prints such numbers.
@@ -46,3 +47,5 @@ pub(crate) fn thousands(number: f64) -> String {
     }
     text
 }
+=======
+>>>>>>> w-benches

@@ -15,6 +15,8 @@ mod rounds;
 mod spread;
 #[path = "../support/table.rs"]
 mod table;
+#[path = "../support/thousands.rs"]
+mod thousands;
 #[path = "../support/valgrind.rs"]
 mod valgrind;
 
@@ -29,7 +31,8 @@ use serde_json::json;
 use args::{Args, Outcome};
 use rounds::take_turns;
 use spread::Spread;
-use table::{Table, thousands};
+use table::Table;
+use thousands::thousands;
 
 const HELP: &str = "\
 Usage: cargo bench --bench telemetry -- [--json] [--rounds N]
