@@ -142,3 +142,23 @@ async fn a_request_of_its_own_takes_the_quantile() {
     assert!(log.duration() < ms(60), "{log}");
     assert!(get(&channel).plan.is_none());
 }
+
+/// A hedge that is granted and not started, since its call ends while the observer is awaited, costs no
+/// load.
+#[tokio::test(start_paused = true)]
+async fn what_an_observer_outwaits_costs_no_load() {
+    let replicas = ["a", "b"].map(|name| InMemory::start(name, slow_tail));
+    let channel = within(&replicas, Hedge::within(0.15))
+        .on_hedge(|_| async {
+            tokio::time::sleep(ms(50)).await;
+            Ok::<_, std::convert::Infallible>(())
+        })
+        .build()
+        .unwrap();
+    calls(&channel, 400).await;
+    tokio::time::sleep(ms(1500)).await;
+    let measured = get(&channel);
+    let got = plan(&measured).got_load.unwrap() * 400.0;
+    assert!((got - measured.hedges as f64).abs() < 1.0, "{measured:?}");
+    assert!(measured.hedges > 0, "{measured:?}");
+}

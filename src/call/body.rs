@@ -36,11 +36,20 @@ pub(crate) enum Collected {
     Over(Bytes, Body),
 }
 
+/// Frames that are taken at once: a unary request is one, and a body that always has another must not
+/// keep its task.
+const FRAMES: usize = 32;
+
 /// Takes what is there of `body`, up to `limit` bytes. A unary request is one frame, which is there
 /// at once, and is kept as it is.
 pub(crate) fn look(mut body: Body, limit: usize, cx: &mut Context<'_>) -> Looked {
     let mut read = Bytes::new();
+    let mut frames = 0;
     let next = loop {
+        frames += 1;
+        if frames > FRAMES {
+            break None;
+        }
         let frame = match Pin::new(&mut body).poll_frame(cx) {
             Poll::Pending => break None,
             Poll::Ready(None) => return Looked::Whole(read),

@@ -80,6 +80,8 @@ pub(crate) struct CallHost {
     unsent_at: Option<Arc<Endpoint>>,
     /// The token of the further attempt that was granted, and is not launched yet.
     granted: Option<Loan>,
+    /// The plan has allowed that attempt, and is told if it is not launched.
+    allowed: bool,
     /// The tokens of further attempts that were not sent, until they are replaced.
     unsent: Vec<Loan>,
     /// What the next launch is for, where it has waited for an endpoint.
@@ -154,6 +156,7 @@ impl CallHost {
             tried: SmallVec::new(),
             unsent_at: None,
             granted: None,
+            allowed: false,
             unsent: Vec::new(),
             waited: None,
             probe: None,
@@ -447,6 +450,13 @@ impl CallHost {
         }
     }
 
+    /// What the plan has allowed, and was not launched, goes back.
+    fn disallow(&mut self, now: Duration) {
+        if std::mem::take(&mut self.allowed) {
+            self.plan(now, Planner::give_back);
+        }
+    }
+
     /// With the plan that times this call's hedge, if one does: that of the place where its first
     /// attempt went.
     fn plan(&self, now: Duration, with: impl FnOnce(&Planner)) {
@@ -487,6 +497,13 @@ impl CallHost {
         {
             hedges.ended(end);
         }
+    }
+}
+
+impl Drop for CallHost {
+    /// The call may have ended while the hedge still waited for its observer.
+    fn drop(&mut self) {
+        self.disallow(Duration::ZERO);
     }
 }
 
@@ -578,6 +595,7 @@ impl Host for CallHost {
             .launched(launch.id, kind, hedge, Arc::clone(endpoint.name()), now);
         self.method.stats().launched(kind);
         if kind == AttemptKind::Hedge {
+            self.allowed = false;
             self.telemetry.started(self.outran, launch.id);
             let hedges = || Unended::new(Arc::clone(&self.method));
             self.hedges.get_or_insert_with(hedges).started();
@@ -631,6 +649,7 @@ impl Host for CallHost {
 
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait> {
         self.granted = None;
+        self.disallow(now);
         let answer = match ask {
             Ask::Hedge(trigger) => self.ask_hedge(now, trigger),
             Ask::Retry { backoff } => self.ask_retry(now, backoff),

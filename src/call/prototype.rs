@@ -112,7 +112,8 @@ impl Kept {
     }
 
     fn headers(&self) -> HeaderMap {
-        let mut map = HeaderMap::with_capacity(self.headers.len() + 2);
+        // Many values of one name are more than a map has places for, which holds them all the same.
+        let mut map = HeaderMap::try_with_capacity(self.headers.len() + 2).unwrap_or_default();
         for (name, value) in &self.headers {
             map.append(name, value.clone());
         }

@@ -231,6 +231,11 @@ impl Planner {
         self.share.allow(self.probability())
     }
 
+    /// A hedge that was allowed is not started after all: its part of the share comes back.
+    pub fn give_back(&self) {
+        self.share.give_back();
+    }
+
     /// What [`Planner::allow`] would say now. Reading changes nothing.
     pub fn would_allow(&self) -> bool {
         self.share.would_allow(self.probability())
@@ -249,7 +254,7 @@ impl Planner {
         self.took.add(now, took);
     }
 
-    /// A hedge that the threshold started was answered after `took` of its own time.
+    /// A hedge was answered after `took` of its own time.
     pub fn hedge_ended(&self, took: Duration) {
         self.hedges.lock().ended(took);
     }

@@ -67,6 +67,14 @@ impl Share {
         purse.allow(probability)
     }
 
+    /// A hedge that was allowed is not started after all.
+    pub(super) fn give_back(&self) {
+        let mut purse = self.purse.lock();
+        self.settle(&mut purse);
+        purse.balance = (purse.balance + ONE).min(purse.capacity);
+        purse.hedges = purse.hedges.saturating_sub(1);
+    }
+
     /// What [`Share::allow`] would say now.
     pub(super) fn would_allow(&self, probability: u64) -> bool {
         let mut purse = *self.purse.lock();
@@ -160,6 +168,17 @@ mod tests {
         (0..1_000).for_each(|_| share.started());
         share.set_capacity(0.0);
         assert_eq!((0..10).filter(|_| share.allow(ONE)).count(), 1);
+    }
+
+    #[test]
+    fn what_was_not_started_comes_back() {
+        let share = Share::new(0.5);
+        (0..2).for_each(|_| share.started());
+        assert!(share.allow(ONE) && !share.allow(ONE));
+        share.give_back();
+        assert_eq!((share.balance(), share.totals().hedges), (1.0, 0));
+        assert!(share.allow(ONE));
+        assert_eq!(share.totals().hedges, 1);
     }
 
     #[test]

@@ -136,16 +136,21 @@ impl CallHost {
         // A plan is for slow calls. What a failure starts at once is the budget's.
         if trigger == Trigger::Threshold {
             let mut reading = None;
+            let mut allowed = false;
             self.plan(now, |plan| {
                 // Like the win rate's: it takes its part only where all else holds.
                 let allowance = plan.allowance();
                 let holds = match report.reason() {
-                    None => plan.allow(),
+                    None => {
+                        allowed = plan.allow();
+                        allowed
+                    }
                     Some(_) => plan.would_allow(),
                 };
                 reading = Some(Reading::new(holds, allowance, 1.0));
             });
             report.holds.extend(reading.map(|it| (Hold::Load, it)));
+            self.allowed = allowed;
         }
 
         // Spending comes last, when all else holds.
@@ -155,6 +160,7 @@ impl CallHost {
         }
         if reason.is_none() && self.granted.is_none() {
             // Another call took the last token since the balance was read.
+            self.disallow(now);
             reason = Some(Reason::Gate(Gate::Budget));
             let balance = self.shared.budget().balance(clock);
             report.gates[Gate::Budget.number() as usize - 1] = Reading::new(false, balance, 1.0);
