@@ -10,10 +10,11 @@ use std::{
 };
 
 use tonic_hedge_engine::lane::{
-    Aimd, Algorithm, Gradient, Lane, LanePolicy, LimitAlgorithm, Outcome, Permit, Sample,
+    Aimd, Gradient, Lane, LaneAlgorithm, LaneOutcome, LanePolicy, LaneSample, LimitAlgorithm,
+    Permit,
 };
 
-use Outcome::{Answered, Overloaded};
+use LaneOutcome::{Answered, Overloaded};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -31,11 +32,11 @@ fn fixed(limit: u32) -> Lane {
 /// Feeds a series of (end, round trip, in flight, outcome), in milliseconds; the limit after each.
 fn path(
     algorithm: &mut dyn LimitAlgorithm,
-    series: impl IntoIterator<Item = (u64, u64, u32, Outcome)>,
+    series: impl IntoIterator<Item = (u64, u64, u32, LaneOutcome)>,
 ) -> Vec<u32> {
     let mut limits = Vec::new();
     for (end, rtt, in_flight, outcome) in series {
-        let sample = Sample {
+        let sample = LaneSample {
             rtt: ms(rtt),
             in_flight,
             outcome,
@@ -104,7 +105,7 @@ fn la1_concurrent_updates_are_not_lost() {
         fn limit(&self) -> u32 {
             self.0
         }
-        fn sample(&mut self, _: Duration, _: Sample) {
+        fn sample(&mut self, _: Duration, _: LaneSample) {
             self.0 += 1;
         }
         fn resume(&mut self, limit: u32) {
@@ -115,7 +116,7 @@ fn la1_concurrent_updates_are_not_lost() {
         LanePolicy::default()
             .maximum(1_000_000)
             .initial(100)
-            .algorithm(Algorithm::custom(|policy| {
+            .algorithm(LaneAlgorithm::custom(|policy| {
                 Box::new(Counting(policy.initial.unwrap()))
             })),
     );
@@ -136,8 +137,8 @@ fn la1_concurrent_updates_are_not_lost() {
 fn la2_a_limit_that_is_not_used_does_not_grow() {
     let policy = LanePolicy::default().initial(10);
     for (make, one, half) in [
-        (Algorithm::Aimd, 10, 11),
-        (Algorithm::Gradient, 10, 10), // 10.8
+        (LaneAlgorithm::Aimd, 10, 11),
+        (LaneAlgorithm::Gradient, 10, 10), // 10.8
     ] {
         let lane = lane(policy.clone().algorithm(make));
         for i in 0..100 {
@@ -269,7 +270,7 @@ fn both() -> [(&'static str, Lane); 2] {
         .target(ms(150));
     [
         ("aimd", lane(policy.clone())),
-        ("gradient", lane(policy.algorithm(Algorithm::Gradient))),
+        ("gradient", lane(policy.algorithm(LaneAlgorithm::Gradient))),
     ]
 }
 
@@ -336,7 +337,7 @@ fn la10_shrink_below_in_flight() {
 #[test]
 fn la14_bounds() {
     let default = LanePolicy::default;
-    for algorithm in [Algorithm::Aimd, Algorithm::Gradient] {
+    for algorithm in [LaneAlgorithm::Aimd, LaneAlgorithm::Gradient] {
         let lane = lane(default().minimum(5).maximum(5).algorithm(algorithm));
         for i in 0..20 {
             let permits: Vec<_> = (0..9).map_while(|_| lane.try_admit(ms(i * 900))).collect();
@@ -408,7 +409,7 @@ fn la14_an_algorithm_out_of_bounds() {
         fn limit(&self) -> u32 {
             self.0
         }
-        fn sample(&mut self, _: Duration, sample: Sample) {
+        fn sample(&mut self, _: Duration, sample: LaneSample) {
             self.0 = if sample.outcome == Answered {
                 u32::MAX
             } else {
@@ -419,7 +420,7 @@ fn la14_an_algorithm_out_of_bounds() {
             self.0 = limit;
         }
     }
-    let wild = Algorithm::custom(|_| Box::new(Wild(0)));
+    let wild = LaneAlgorithm::custom(|_| Box::new(Wild(0)));
     let lane = lane(LanePolicy::default().minimum(2).maximum(6).algorithm(wild));
     assert_eq!(lane.limit(), 2);
     lane.try_admit(ms(0)).unwrap().finish(ms(1), Answered);

@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use tonic_hedge_engine::lane::{
-    Lane, LanePolicy, Outcome, Permit, TenantPolicy, TenantReading, Tenants,
+    Lane, LaneOutcome, LanePolicy, Permit, TenantPolicy, TenantReading, Tenants,
 };
 
 const INTERACTIVE: usize = 0;
@@ -44,7 +44,7 @@ fn run(tenants: &Tenants, lanes: &[Lane; 2], loads: &[Load]) -> Vec<f64> {
         for index in (0..running.len()).rev() {
             if running[index].0 <= now {
                 let (_, load, permit) = running.swap_remove(index);
-                permit.finish(ms(now), Outcome::Answered);
+                permit.finish(ms(now), LaneOutcome::Answered);
                 done[load] += 1;
             }
         }
@@ -310,8 +310,8 @@ fn many_threads() {
                     let extra = permit.try_extra();
                     assert!(lanes[class].in_flight() >= 1);
                     match i % 7 {
-                        0 => permit.finish(now + ms(1), Outcome::Overloaded),
-                        1..=3 => permit.finish(now + ms(1), Outcome::Answered),
+                        0 => permit.finish(now + ms(1), LaneOutcome::Overloaded),
+                        1..=3 => permit.finish(now + ms(1), LaneOutcome::Answered),
                         _ => drop(permit),
                     }
                     drop(extra);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LanePolicy, LimitAlgorithm, Permit, Sample, permit::Place, pressure::Pressure};
+use super::{LanePolicy, LaneSample, LimitAlgorithm, Permit, permit::Place, pressure::Pressure};
 use crate::{
     policy::PolicyError,
     sync::{
@@ -123,9 +123,9 @@ impl Lane {
         let meanwhile = self.0.pressure.rate(now) * held;
         let over = 1.0 + meanwhile / f64::from(self.limit());
         let base = Duration::try_from_secs_f64(held * over).unwrap_or(LATEST);
-        base.clamp(SOONEST, LATEST)
-            // `max` first: it makes a number of what is none.
-            .mul_f64(1.0 + jitter.max(0.0).min(1.0))
+        // What is no number is no jitter.
+        let jitter = if jitter > 0.0 { jitter.min(1.0) } else { 0.0 };
+        base.clamp(SOONEST, LATEST).mul_f64(1.0 + jitter)
     }
 
     /// Goes on from a limit that was learnt before; within the lane's bounds.
@@ -188,7 +188,7 @@ impl Lane {
         self.0.pressure.add(now);
     }
 
-    pub(super) fn learn(&self, now: Duration, sample: Sample) {
+    pub(super) fn learn(&self, now: Duration, sample: LaneSample) {
         let mut algorithm = self.0.algorithm.lock();
         algorithm.sample(now, sample);
         let limit = algorithm.limit();
@@ -239,7 +239,7 @@ fn halves(word: u64) -> (u32, u32) {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::lane::Outcome;
+    use crate::lane::LaneOutcome;
 
     const NOW: Duration = Duration::from_secs(1);
 
@@ -268,7 +268,7 @@ mod loom_tests {
             let first = lane.try_admit(NOW).unwrap();
             let other = lane.clone();
             let other = loom::thread::spawn(move || drop(other.try_admit(NOW)));
-            first.finish(NOW, Outcome::Overloaded);
+            first.finish(NOW, LaneOutcome::Overloaded);
             other.join().unwrap();
             assert_eq!((lane.limit(), lane.in_flight()), (1, 0));
         });

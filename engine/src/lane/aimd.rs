@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     LanePolicy,
-    limit::{LimitAlgorithm, Outcome, Sample, Since, cut, used},
+    limit::{LaneOutcome, LaneSample, LimitAlgorithm, Since, cut, used},
 };
 
 /// One more per window while round trips keep to the target, three quarters on a slower one or an
@@ -17,11 +17,11 @@ use super::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use tonic_hedge_engine::lane::{Aimd, LanePolicy, LimitAlgorithm, Outcome, Sample};
+/// use tonic_hedge_engine::lane::{Aimd, LanePolicy, LimitAlgorithm, LaneOutcome, LaneSample};
 ///
 /// let ms = Duration::from_millis;
 /// let mut aimd = Aimd::new(&LanePolicy::default().initial(8).target(ms(500)));
-/// let sample = |rtt, in_flight| Sample { rtt, in_flight, outcome: Outcome::Answered };
+/// let sample = |rtt, in_flight| LaneSample { rtt, in_flight, outcome: LaneOutcome::Answered };
 /// aimd.sample(ms(200), sample(ms(200), 4));
 /// assert_eq!(aimd.limit(), 9);
 /// aimd.sample(ms(900), sample(ms(501), 9));
@@ -61,8 +61,8 @@ impl LimitAlgorithm for Aimd {
         self.limit
     }
 
-    fn sample(&mut self, now: Duration, sample: Sample) {
-        if sample.outcome == Outcome::Overloaded || sample.rtt > self.target {
+    fn sample(&mut self, now: Duration, sample: LaneSample) {
+        if sample.outcome == LaneOutcome::Overloaded || sample.rtt > self.target {
             if self.cut.has_passed(now, &sample, self.window) {
                 self.limit = cut(self.limit).max(self.minimum);
                 self.cut.mark(now);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     LanePolicy,
-    limit::{LimitAlgorithm, Outcome, Sample, Since, cut, used},
+    limit::{LaneOutcome, LaneSample, LimitAlgorithm, Since, cut, used},
 };
 
 /// A round trip up to this many times the usual one is no queue.
@@ -94,9 +94,9 @@ impl LimitAlgorithm for Gradient {
         self.limit as u32
     }
 
-    fn sample(&mut self, now: Duration, sample: Sample) {
+    fn sample(&mut self, now: Duration, sample: LaneSample) {
         let limit = self.limit();
-        if sample.outcome == Outcome::Overloaded {
+        if sample.outcome == LaneOutcome::Overloaded {
             if self.cut.has_passed(now, &sample, self.window) {
                 self.limit = f64::from(cut(limit)).max(self.minimum);
                 self.cut.mark(now);

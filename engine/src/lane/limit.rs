@@ -11,7 +11,7 @@ pub trait LimitAlgorithm: Send + fmt::Debug {
     fn limit(&self) -> u32;
 
     /// A call has ended, or has its first message where that is what is measured.
-    fn sample(&mut self, now: Duration, sample: Sample);
+    fn sample(&mut self, now: Duration, sample: LaneSample);
 
     /// Goes on from a limit that was learnt before, by another process or in another life of this
     /// one.
@@ -20,18 +20,18 @@ pub trait LimitAlgorithm: Send + fmt::Debug {
 
 /// What one call says of the capacity behind a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct LaneSample {
     /// From its admission to its end, or to its first message.
     pub rtt: Duration,
     /// The calls in flight when it was admitted, itself included.
     pub in_flight: u32,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: LaneOutcome,
 }
 
 /// Whether a call met an overload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum LaneOutcome {
     /// It was answered, well or not: NOT_FOUND says that there was the capacity to look.
     Answered,
     /// It was refused or not answered in time: RESOURCE_EXHAUSTED, UNAVAILABLE, a deadline that
@@ -52,7 +52,7 @@ impl Since {
     }
 
     /// Whether a window has passed, and the sample was admitted in it.
-    pub(super) fn has_passed(self, now: Duration, sample: &Sample, least: Duration) -> bool {
+    pub(super) fn has_passed(self, now: Duration, sample: &LaneSample, least: Duration) -> bool {
         self.0.is_none_or(|since| {
             now.saturating_sub(sample.rtt) >= since && now.saturating_sub(since) >= least
         })

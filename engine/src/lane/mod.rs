@@ -10,14 +10,14 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tonic_hedge_engine::lane::{Lane, LanePolicy, Outcome};
+//! use tonic_hedge_engine::lane::{Lane, LanePolicy, LaneOutcome};
 //!
 //! let at = Duration::from_millis;
 //! let lane = Lane::new(&LanePolicy::default().initial(2))?;
 //! let first = lane.try_admit(at(0)).unwrap();
 //! let second = lane.try_admit(at(0)).unwrap();
 //! assert!(lane.try_admit(at(0)).is_none(), "shed");
-//! first.finish(at(50), Outcome::Answered);
+//! first.finish(at(50), LaneOutcome::Answered);
 //! assert_eq!((lane.limit(), lane.in_flight()), (3, 1));
 //! drop(second); // Cancelled: its place is back, and nothing is learnt.
 //! assert_eq!((lane.limit(), lane.in_flight()), (3, 0));
@@ -36,9 +36,9 @@ mod tenants;
 pub use admission::{Lane, LaneReading};
 pub use aimd::Aimd;
 pub use gradient::Gradient;
-pub use limit::{LimitAlgorithm, Outcome, Sample};
+pub use limit::{LaneOutcome, LaneSample, LimitAlgorithm};
 pub use permit::{Extra, Permit, Room};
-pub use policy::{Algorithm, LanePolicy, Measure, TenantPolicy};
+pub use policy::{LaneAlgorithm, LaneMeasure, LanePolicy, TenantPolicy};
 pub use tenants::{TenantReading, Tenants};
 
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc as StdArc, time::Duration};
 
 use super::{
-    Lane, Outcome, Sample,
+    Lane, LaneOutcome, LaneSample,
     tenants::{Share, Tenant},
 };
 
@@ -50,9 +50,9 @@ impl Permit {
     }
 
     /// What is measured is known before the call has ended: its first message is there.
-    pub fn sample(&mut self, now: Duration, outcome: Outcome) {
+    pub fn sample(&mut self, now: Duration, outcome: LaneOutcome) {
         self.sampled = true;
-        let sample = Sample {
+        let sample = LaneSample {
             rtt: now.saturating_sub(self.admitted),
             in_flight: self.in_flight,
             outcome,
@@ -62,12 +62,12 @@ impl Permit {
 
     /// The call has ended: tells the lane, and gives the place back. After [`Permit::sample`] an
     /// end says nothing more, unless it is an overload.
-    pub fn finish(mut self, now: Duration, outcome: Outcome) {
-        if outcome == Outcome::Answered {
+    pub fn finish(mut self, now: Duration, outcome: LaneOutcome) {
+        if outcome == LaneOutcome::Answered {
             let held = now.saturating_sub(self.admitted);
             self.place.lane.was_held(held);
         }
-        if !self.sampled || outcome == Outcome::Overloaded {
+        if !self.sampled || outcome == LaneOutcome::Overloaded {
             self.sample(now, outcome);
         }
     }

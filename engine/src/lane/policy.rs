@@ -13,8 +13,8 @@ const FIRST_LIMIT: u32 = 20;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LanePolicy {
-    /// What sets the limit. Default [`Algorithm::Aimd`].
-    pub algorithm: Algorithm,
+    /// What sets the limit. Default [`LaneAlgorithm::Aimd`].
+    pub algorithm: LaneAlgorithm,
     /// The limit never falls below: what the lane has even in an overload that stays. Default 1;
     /// at least 1, at most `maximum`.
     pub minimum: u32,
@@ -23,26 +23,26 @@ pub struct LanePolicy {
     /// The limit at the start; `minimum` to `maximum`. Default `None`: 20, or the nearest that is
     /// within the bounds.
     pub initial: Option<u32>,
-    /// The longest round trip that is healthy: from here on [`Algorithm::Aimd`] cuts. A single
+    /// The longest round trip that is healthy: from here on [`LaneAlgorithm::Aimd`] cuts. A single
     /// slow call is enough, so it belongs above the usual tail. Default 1 s; 1 ms to 1 h.
     pub target: Duration,
     /// The least time between two changes; they are a round trip apart in any case. Default
     /// 100 ms; 1 ms to 1 min.
     pub window: Duration,
-    /// What a round trip is. Default [`Measure::Answer`].
-    pub measure: Measure,
+    /// What a round trip is. Default [`LaneMeasure::Answer`].
+    pub measure: LaneMeasure,
 }
 
 /// What sets a lane's limit.
 #[derive(Clone, Default)]
 #[non_exhaustive]
-pub enum Algorithm {
+pub enum LaneAlgorithm {
     /// Additive increase, multiplicative decrease ([`Aimd`]).
     #[default]
     Aimd,
     /// By the gradient of latency ([`Gradient`]): no target.
     Gradient,
-    /// The user's own; see [`Algorithm::custom`].
+    /// The user's own; see [`LaneAlgorithm::custom`].
     Custom(Custom),
 }
 
@@ -52,7 +52,7 @@ type Custom = Arc<dyn Fn(&LanePolicy) -> Box<dyn LimitAlgorithm> + Send + Sync>;
 /// What a lane takes for a call's round trip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Measure {
+pub enum LaneMeasure {
     /// The whole answer.
     #[default]
     Answer,
@@ -64,13 +64,13 @@ pub enum Measure {
 impl Default for LanePolicy {
     fn default() -> Self {
         Self {
-            algorithm: Algorithm::default(),
+            algorithm: LaneAlgorithm::default(),
             minimum: 1,
             maximum: 1_000,
             initial: None,
             target: Duration::from_secs(1),
             window: Duration::from_millis(100),
-            measure: Measure::default(),
+            measure: LaneMeasure::default(),
         }
     }
 }
@@ -78,7 +78,7 @@ impl Default for LanePolicy {
 impl LanePolicy {
     /// Sets [`LanePolicy::algorithm`].
     #[must_use]
-    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
+    pub fn algorithm(mut self, algorithm: LaneAlgorithm) -> Self {
         self.algorithm = algorithm;
         self
     }
@@ -120,7 +120,7 @@ impl LanePolicy {
 
     /// Sets [`LanePolicy::measure`].
     #[must_use]
-    pub fn measure(mut self, measure: Measure) -> Self {
+    pub fn measure(mut self, measure: LaneMeasure) -> Self {
         self.measure = measure;
         self
     }
@@ -173,14 +173,14 @@ impl LanePolicy {
 
     pub(super) fn start(&self) -> Box<dyn LimitAlgorithm> {
         match &self.algorithm {
-            Algorithm::Aimd => Box::new(Aimd::new(self)),
-            Algorithm::Gradient => Box::new(Gradient::new(self)),
-            Algorithm::Custom(make) => make(self),
+            LaneAlgorithm::Aimd => Box::new(Aimd::new(self)),
+            LaneAlgorithm::Gradient => Box::new(Gradient::new(self)),
+            LaneAlgorithm::Custom(make) => make(self),
         }
     }
 }
 
-impl Algorithm {
+impl LaneAlgorithm {
     /// The user's own: `make` is called once for each lane, with its policy.
     pub fn custom<F>(make: F) -> Self
     where
@@ -190,7 +190,7 @@ impl Algorithm {
     }
 }
 
-impl fmt::Debug for Algorithm {
+impl fmt::Debug for LaneAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Aimd => "Aimd",
