@@ -13,13 +13,16 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{LaneBody, Lanes, held::Held, shed};
+use super::{LaneBody, Lanes, held::Held, shed, unread::Unread};
 use crate::{call::deadline, criticality::Criticality, endpoint::fraction, request::Overrides};
 
 /// The layer of some [`Lanes`]: around a [`HedgedChannel`](crate::HedgedChannel), or in a tonic
 /// server.
 #[derive(Clone, Debug)]
-pub struct LaneLayer(Lanes);
+pub struct LaneLayer {
+    lanes: Lanes,
+    side: Side,
+}
 
 /// The service of a [`LaneLayer`].
 #[derive(Debug)]
@@ -28,12 +31,19 @@ pub struct LaneService<S> {
     /// The inner service was ready when it was last asked.
     ready: bool,
     lanes: Lanes,
+    side: Side,
+}
+
+/// Where a layer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Server,
 }
 
 impl LaneLayer {
-    /// A layer of these lanes.
-    pub fn new(lanes: Lanes) -> Self {
-        Self(lanes)
+    pub(super) fn new(lanes: Lanes, side: Side) -> Self {
+        Self { lanes, side }
     }
 }
 
@@ -44,7 +54,8 @@ impl<S> Layer<S> for LaneLayer {
         LaneService {
             inner,
             ready: false,
-            lanes: self.0.clone(),
+            lanes: self.lanes.clone(),
+            side: self.side,
         }
     }
 }
@@ -56,6 +67,7 @@ impl<S: Clone> Clone for LaneService<S> {
             inner: self.inner.clone(),
             ready: false,
             lanes: self.lanes.clone(),
+            side: self.side,
         }
     }
 }
@@ -68,7 +80,7 @@ pin_project! {
         S: Service<Request<A>>,
     {
         #[pin]
-        state: State<S, S::Future, Request<A>>,
+        state: State<S, S::Future, A>,
         // `None` for a call that was shed, and when the response is there.
         held: Option<Held>,
     }
@@ -76,11 +88,15 @@ pin_project! {
 
 pin_project! {
     #[project = StateProjection]
-    enum State<S, F, R> {
-        // The lane's answer.
-        Shed { response: Option<Response<()>> },
+    enum State<S, F, A> {
+        // The lane's answer, and what has to be read before it goes out.
+        Shed {
+            response: Option<Response<()>>,
+            #[pin]
+            unread: Option<Unread<A>>,
+        },
         // The inner service is not ready yet: waiting for it is a part of the call.
-        Waiting { service: S, request: Option<R> },
+        Waiting { service: S, request: Option<Request<A>> },
         Running { #[pin] call: F },
     }
 }
@@ -89,6 +105,7 @@ impl<S, A, B> Service<Request<A>> for LaneService<S>
 where
     S: Service<Request<A>, Response = Response<B>> + Clone,
     S::Error: 'static,
+    A: Body,
     B: Body,
 {
     type Response = Response<LaneBody<B>>;
@@ -107,11 +124,13 @@ where
 
     fn call(&mut self, request: Request<A>) -> LaneFuture<S, A> {
         let (mut head, body) = request.into_parts();
-        let (held, state) = match self.lanes.admit(&mut head) {
+        let (held, state) = match self.lanes.admit(&mut head, self.side) {
             Err(response) => (
                 None,
                 State::Shed {
                     response: Some(response),
+                    // A client's request does not exist until it is read.
+                    unread: (self.side == Side::Server).then(|| Unread::new(body)),
                 },
             ),
             Ok(held) => {
@@ -135,7 +154,7 @@ where
 
 impl Lanes {
     /// A place for the call, or the lane's answer.
-    fn admit(&self, head: &mut Parts) -> Result<Held, Response<()>> {
+    fn admit(&self, head: &mut Parts, side: Side) -> Result<Held, Response<()>> {
         let shared = &self.0;
         let now = self.now();
         let number = shared
@@ -146,8 +165,10 @@ impl Lanes {
             let retry = lane.lane.retry_after(now, fraction());
             return Err(shed::response(lane, &head.headers, retry));
         };
-        // For the hedges of this call, which need places of their own.
-        head.extensions.insert(permit.room());
+        if side == Side::Client {
+            // For the hedges of this call, which need places of their own.
+            head.extensions.insert(permit.room());
+        }
         let timeout = deadline::read(&head.headers);
         Ok(Held::new(permit, shared.epoch, timeout, lane.measure))
     }
@@ -167,6 +188,7 @@ impl<S, A, B> Future for LaneFuture<S, A>
 where
     S: Service<Request<A>, Response = Response<B>>,
     S::Error: 'static,
+    A: Body,
     B: Body,
 {
     type Output = Result<Response<LaneBody<B>>, S::Error>;
@@ -175,7 +197,10 @@ where
         let mut this = self.project();
         let result = loop {
             let call = match this.state.as_mut().project() {
-                StateProjection::Shed { response } => {
+                StateProjection::Shed { response, unread } => {
+                    if let Some(unread) = unread.as_pin_mut() {
+                        ready!(unread.poll(cx));
+                    }
                     let response = response.take().unwrap_or_default();
                     return Poll::Ready(Ok(response.map(|()| LaneBody::empty())));
                 }

@@ -7,6 +7,7 @@ mod held;
 mod layer;
 mod measured;
 mod shed;
+mod unread;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -20,6 +21,7 @@ pub use error::LanesError;
 pub use layer::{LaneFuture, LaneLayer, LaneService};
 pub use measured::{LaneMeasured, TenantMeasured};
 
+use self::layer::Side;
 use crate::criticality::Criticality;
 
 /// Adaptive limits of concurrency, a lane for each class of calls. A clone is the same lanes.
@@ -29,10 +31,10 @@ use crate::criticality::Criticality;
 /// meet ([`LanePolicy`](crate::LanePolicy)), so that a flood of batch calls sheds batch calls. A
 /// lane's `minimum` is what it has whatever happens: give the important ones a generous one.
 ///
-/// [`Lanes::layer`] works in two places, and both at once:
-/// - in a client, around a [`HedgedChannel`](crate::HedgedChannel): one place for a call,
-///   whatever attempts it takes. A call that is shed never reaches the channel, nor its breaker;
-/// - in a tonic server, as a layer of its `Server::builder()`.
+/// They work in two places, and in both at once:
+/// - in a client, around a [`HedgedChannel`](crate::HedgedChannel) ([`Lanes::client_layer`]): one
+///   place for a call. A call that is shed never reaches the channel, nor its breaker;
+/// - in a tonic server, as a layer of its `Server::builder()` ([`Lanes::server_layer`]).
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,8 +47,8 @@ use crate::criticality::Criticality;
 ///     .lane("batch", policy.maximum(300))
 ///     .tenant_key("x-tenant")
 ///     .build()?;
-/// // tower::ServiceBuilder::new().layer(lanes.layer()).service(channel)
-/// // tonic::transport::Server::builder().layer(lanes.layer())
+/// // tower::ServiceBuilder::new().layer(lanes.client_layer()).service(channel)
+/// // tonic::transport::Server::builder().layer(lanes.server_layer())
 /// for lane in lanes.measured() {
 ///     println!("{}: {} of {}", lane.name, lane.in_flight, lane.limit);
 /// }
@@ -107,9 +109,19 @@ impl Lanes {
         LanesBuilder::default()
     }
 
-    /// A layer of these lanes. All layers of the same lanes share their limits.
-    pub fn layer(&self) -> LaneLayer {
-        LaneLayer::new(self.clone())
+    /// A layer for a client, around a [`HedgedChannel`](crate::HedgedChannel). All layers of the
+    /// same lanes share their limits.
+    pub fn client_layer(&self) -> LaneLayer {
+        LaneLayer::new(self.clone(), Side::Client)
+    }
+
+    /// A layer for a tonic server.
+    ///
+    /// It answers a call that it sheds once the request has arrived (the first 64 KiB of it,
+    /// and for at most 50 ms), and throws that away: an answer that is sooner than its request
+    /// costs the connection, if there are many.
+    pub fn server_layer(&self) -> LaneLayer {
+        LaneLayer::new(self.clone(), Side::Server)
     }
 
     /// The lanes' limits, and what they let in and shed, from the most to the least important.
