@@ -59,18 +59,19 @@ fn la1_the_path_of_aimd() {
         .window(ms(100));
     let series = [
         (200, 200, 8, Answered, 9),   // the first
-        (250, 200, 8, Answered, 9),   // admitted before the limit was 9
+        (350, 200, 8, Answered, 9),   // admitted before the limit was 9
         (290, 80, 9, Answered, 9),    // a window has not passed
-        (300, 80, 9, Answered, 10),   // it has
+        (350, 80, 9, Answered, 10),   // it has
         (500, 100, 10, Answered, 10), // the maximum
         (600, 500, 10, Answered, 10), // the target itself is good
         (700, 501, 10, Answered, 7),  // floor(7.5)
-        (750, 700, 10, Answered, 7),  // admitted before the cut
+        (850, 700, 10, Answered, 7),  // admitted before the cut
+        (860, 170, 7, Overloaded, 7), // and this one
         (790, 10, 7, Overloaded, 7),  // not a window after it
-        (800, 10, 7, Overloaded, 5),
-        (850, 100, 5, Answered, 5), // admitted before the second cut
-        (900, 60, 5, Answered, 6),
-        (950, 20, 6, Overloaded, 4), // a raise does not put a cut off
+        (860, 10, 7, Overloaded, 5),
+        (980, 130, 5, Answered, 5), // admitted before the second cut
+        (980, 60, 5, Answered, 6),
+        (1_000, 20, 6, Overloaded, 4), // a raise does not put a cut off
         (1_100, 5, 4, Overloaded, 3),
         (1_300, 5, 3, Overloaded, 3), // the minimum
         (1_400, 100, 1, Answered, 3), // not used
@@ -398,6 +399,7 @@ fn la14_bounds() {
         "20 if nobody says, or the nearest"
     );
     assert_eq!(lane(default().minimum(30)).limit(), 30);
+    assert_eq!(Aimd::new(&default().minimum(30)).limit(), 30);
 }
 
 /// An algorithm of the user's that is out of bounds does not bring the lane out of them.
