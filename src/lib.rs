@@ -115,8 +115,7 @@ pub use telemetry::{HedgeEvent, HedgeEventKind, HedgeStart};
 pub use tonic_hedge_engine::{
     gate::BreakerState,
     lane::{
-        LaneAlgorithm, LaneMeasure, LaneOutcome, LanePolicy, LaneSample, LimitAlgorithm,
-        TenantPolicy,
+        LaneAlgorithm, LaneOutcome, LanePolicy, LaneSample, LimitAlgorithm, RoundTrip, TenantPolicy,
     },
     plan::PlanState,
     policy::{

@@ -108,7 +108,7 @@ fn named(name: String, policy: &LanePolicy) -> Result<Named, LanesError> {
         Ok(lane) => Ok(Named {
             name: name.into(),
             value,
-            measure: policy.measure,
+            round_trip: policy.round_trip,
             lane,
         }),
         Err(error) => Err(Kind::Lane { name, error }.into()),

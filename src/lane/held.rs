@@ -5,7 +5,7 @@ use std::{any::Any, time::Duration};
 use http::{HeaderMap, Response, StatusCode};
 use tokio::time::Instant;
 use tonic::{Code, Status};
-use tonic_hedge_engine::lane::{LaneMeasure, LaneOutcome, Permit};
+use tonic_hedge_engine::lane::{LaneOutcome, Permit, RoundTrip};
 
 use crate::call::wire;
 
@@ -35,14 +35,14 @@ impl Held {
         permit: Permit,
         epoch: Instant,
         timeout: Option<Duration>,
-        measure: LaneMeasure,
+        round_trip: RoundTrip,
     ) -> Self {
         let admitted = permit.admitted();
         Self {
             permit: Some(permit),
             epoch,
             deadline: timeout.map(|timeout| admitted.saturating_add(timeout)),
-            first_message: measure == LaneMeasure::FirstMessage,
+            first_message: round_trip == RoundTrip::FirstMessage,
             head: LaneOutcome::Answered,
         }
     }

@@ -170,7 +170,7 @@ impl Lanes {
             head.extensions.insert(permit.room());
         }
         let timeout = deadline::read(&head.headers);
-        Ok(Held::new(permit, shared.epoch, timeout, lane.measure))
+        Ok(Held::new(permit, shared.epoch, timeout, lane.round_trip))
     }
 }
 

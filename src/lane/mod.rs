@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderName, HeaderValue, request::Parts};
 use tokio::time::Instant;
-use tonic_hedge_engine::lane::{Lane, LaneMeasure, Permit, Tenants};
+use tonic_hedge_engine::lane::{Lane, Permit, RoundTrip, Tenants};
 
 pub use body::LaneBody;
 pub use builder::LanesBuilder;
@@ -91,7 +91,7 @@ struct Named {
     name: Arc<str>,
     /// The name, for a response.
     value: HeaderValue,
-    measure: LaneMeasure,
+    round_trip: RoundTrip,
     lane: Lane,
 }
 

@@ -202,14 +202,14 @@ async fn la3_losers_and_local_sheds() {
 /// The first message is what is measured where it is asked for; the place is held to the end.
 #[tokio::test(start_paused = true)]
 async fn a_first_message() {
-    for (measure, at_first, at_end) in [
-        (LaneMeasure::FirstMessage, 3, 3),
-        (LaneMeasure::Answer, 2, 1), // floor(1.5): three messages are too slow
+    for (round_trip, at_first, at_end) in [
+        (RoundTrip::FirstMessage, 3, 3),
+        (RoundTrip::Answer, 2, 1), // floor(1.5): three messages are too slow
     ] {
         let policy = LanePolicy::default()
             .initial(2)
             .target(ms(500))
-            .measure(measure);
+            .round_trip(round_trip);
         let lanes = one_lane(policy);
         let (channel, _) = server_behind(&lanes, |arrival| async move { arrival.ok() });
         let mut client = ProbeClient::new(channel);
@@ -222,10 +222,10 @@ async fn a_first_message() {
         let mut replies = client.watch(watch).await.unwrap().into_inner();
         assert_eq!(lane(&lanes, "all").limit, 2, "the head is no message");
         replies.message().await.unwrap().unwrap();
-        assert_eq!(lane(&lanes, "all").limit, at_first, "{measure:?}");
+        assert_eq!(lane(&lanes, "all").limit, at_first, "{round_trip:?}");
         assert_eq!(in_flight(&lanes), 1);
         while replies.message().await.unwrap().is_some() {}
         assert_eq!(in_flight(&lanes), 0);
-        assert_eq!(lane(&lanes, "all").limit, at_end, "{measure:?}");
+        assert_eq!(lane(&lanes, "all").limit, at_end, "{round_trip:?}");
     }
 }

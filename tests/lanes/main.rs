@@ -33,8 +33,8 @@ use tonic::{
     transport::{Channel, Endpoint, Server},
 };
 use tonic_hedge::{
-    BreakerState, Criticality, Hedge, HedgedChannel, LaneAlgorithm, LaneMeasure, LaneMeasured,
-    LanePolicy, LaneService, Lanes, LanesBuilder, RequestExt as _, ResponseExt as _, Retry,
+    BreakerState, Criticality, Hedge, HedgedChannel, LaneAlgorithm, LaneMeasured, LanePolicy,
+    LaneService, Lanes, LanesBuilder, RequestExt as _, ResponseExt as _, Retry, RoundTrip,
     TenantPolicy,
 };
 use tonic_hedge_engine::lane::Room;

@@ -38,7 +38,7 @@ pub use aimd::Aimd;
 pub use gradient::Gradient;
 pub use limit::{LaneOutcome, LaneSample, LimitAlgorithm};
 pub use permit::{Extra, Permit, Room};
-pub use policy::{LaneAlgorithm, LaneMeasure, LanePolicy, TenantPolicy};
+pub use policy::{LaneAlgorithm, LanePolicy, RoundTrip, TenantPolicy};
 pub use tenants::{TenantReading, Tenants};
 
 use std::time::Duration;

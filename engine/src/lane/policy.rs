@@ -29,8 +29,8 @@ pub struct LanePolicy {
     /// The least time between two changes; they are a round trip apart in any case. Default
     /// 100 ms; 1 ms to 1 min.
     pub window: Duration,
-    /// What a round trip is. Default [`LaneMeasure::Answer`].
-    pub measure: LaneMeasure,
+    /// What a round trip is. Default [`RoundTrip::Answer`].
+    pub round_trip: RoundTrip,
 }
 
 /// What sets a lane's limit.
@@ -52,7 +52,7 @@ type Custom = Arc<dyn Fn(&LanePolicy) -> Box<dyn LimitAlgorithm> + Send + Sync>;
 /// What a lane takes for a call's round trip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum LaneMeasure {
+pub enum RoundTrip {
     /// The whole answer.
     #[default]
     Answer,
@@ -70,7 +70,7 @@ impl Default for LanePolicy {
             initial: None,
             target: Duration::from_secs(1),
             window: Duration::from_millis(100),
-            measure: LaneMeasure::default(),
+            round_trip: RoundTrip::default(),
         }
     }
 }
@@ -118,10 +118,10 @@ impl LanePolicy {
         self
     }
 
-    /// Sets [`LanePolicy::measure`].
+    /// Sets [`LanePolicy::round_trip`].
     #[must_use]
-    pub fn measure(mut self, measure: LaneMeasure) -> Self {
-        self.measure = measure;
+    pub fn round_trip(mut self, round_trip: RoundTrip) -> Self {
+        self.round_trip = round_trip;
         self
     }
 
