@@ -1,4 +1,6 @@
 //! Lanes: the exact path of a limit, places that always come back, and what moves a limit.
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     sync::{

@@ -1,4 +1,6 @@
 //! Tenants: each keeps its share of a lane, and their number is bounded.
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
 
 use std::{thread, time::Duration};
 

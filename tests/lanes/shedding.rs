@@ -268,7 +268,7 @@ async fn a_hedged_channel_honours_the_retry_time() {
     }
     assert!(retried >= 2);
     assert_eq!(seen.calls(), 3, "each got in once");
-    assert_eq!(u64::from(lane(&lanes, "all").shed), retried);
+    assert_eq!(lane(&lanes, "all").shed, retried);
 }
 
 /// LA12: a call that is shed before the channel is none of the channel's, nor of its breaker's.
