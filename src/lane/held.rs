@@ -53,7 +53,7 @@ impl Held {
             self.permit = None;
             return;
         }
-        let code = wire::code(response.headers());
+        let code = code(response.headers());
         self.head = match (code, response.status()) {
             (Some(code), _) => of_code(code),
             (None, StatusCode::OK) => LaneOutcome::Answered,
@@ -74,7 +74,7 @@ impl Held {
     }
 
     pub(super) fn trailers(&mut self, trailers: &HeaderMap) {
-        self.end(wire::code(trailers).map_or(self.head, of_code));
+        self.end(code(trailers).map_or(self.head, of_code));
     }
 
     /// The body has ended, without trailers if nothing was said before.
@@ -101,6 +101,12 @@ impl Drop for Held {
             self.end(LaneOutcome::Overloaded);
         }
     }
+}
+
+/// The status code in `headers`, if there is one. For a lane the first of several is enough.
+fn code(headers: &HeaderMap) -> Option<Code> {
+    let value = headers.get(wire::GRPC_STATUS)?;
+    Some(Code::from_bytes(value.as_bytes()))
 }
 
 fn of_code(code: Code) -> LaneOutcome {
