@@ -37,6 +37,7 @@
 //! - Policies: [`Hedge`] (when a second copy may start), [`Retry`], [`BudgetPolicy`] (how many
 //!   further attempts in all), [`BreakerPolicy`], and opt in [`WinRate`] and [`Saturation`]. Plain
 //!   values with defaults and bounds.
+//! - How many calls may be in flight, before a channel or in a server: [`Lanes`].
 //! - For one method of a `.proto` that cannot be changed: [`MethodPolicy`].
 //! - For one request: [`RequestExt`] and [`Criticality`].
 //! - What happened: [`ResponseExt`] and [`CallLog`] for one call, [`Measured`] for the channel.
@@ -60,7 +61,6 @@
 //! - Hedging a call that streams, in either direction: it passes as it is, with one attempt. The one
 //!   exception is the wait for the first message of a streamed answer, where it is asked for.
 //! - Hedging a method that neither a descriptor set nor [`Builder::method`] knows.
-//! - Not yet: lanes.
 //! - Runtimes other than tokio.
 
 mod background;
@@ -76,6 +76,7 @@ mod descriptor;
 mod endpoint;
 mod error;
 mod hooks;
+mod lane;
 mod log;
 mod measured;
 mod method;
@@ -101,6 +102,10 @@ pub use descriptor::DescriptorError;
 pub use endpoint::{Destination, EndpointSpec, EndpointState};
 pub use error::BuildError;
 pub use hooks::{AttemptResult, Classification, NextAttempt};
+pub use lane::{
+    LaneBody, LaneFuture, LaneLayer, LaneMeasured, LaneService, Lanes, LanesBuilder, LanesError,
+    TenantMeasured,
+};
 pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
 pub use measured::{
     BreakerMeasured, EndpointMeasured, EstimateMeasured, Measured, MethodMeasured, PlanMeasured,
@@ -112,6 +117,9 @@ pub use request::RequestExt;
 pub use telemetry::{HedgeEvent, HedgeEventKind, HedgeStart};
 pub use tonic_hedge_engine::{
     gate::BreakerState,
+    lane::{
+        LaneAlgorithm, LaneOutcome, LanePolicy, LaneSample, LimitAlgorithm, RoundTrip, TenantPolicy,
+    },
     plan::PlanState,
     policy::{
         BreakerPolicy, BudgetPolicy, Delay, Hedge, PolicyError, RequestView, Retry, Saturation,

@@ -28,6 +28,7 @@
 //! - [`measure`]: what is learnt while running: latency window, budget, breaker, win rate.
 //! - [`plan`]: when to hedge for a share of load that the user grants ([`policy::Hedge::within`]).
 //! - [`gate`]: the seven conditions of a hedge, judged over a snapshot of the above.
+//! - [`lane`]: how many calls may be in flight, by class and by tenant.
 //! - [`endpoint`]: load, choice and reset ration of endpoints, without the connections.
 //!
 //! # Crate features
@@ -37,6 +38,7 @@
 
 pub mod endpoint;
 pub mod gate;
+pub mod lane;
 pub mod measure;
 pub mod plan;
 pub mod policy;

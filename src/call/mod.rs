@@ -8,7 +8,7 @@ mod attempt;
 mod body;
 mod classify;
 mod course;
-mod deadline;
+pub(crate) mod deadline;
 mod fault;
 #[cfg(feature = "__fuzz")]
 pub(crate) mod fuzz;
@@ -19,7 +19,7 @@ mod prototype;
 mod running;
 mod tail;
 mod ticket;
-mod wire;
+pub(crate) mod wire;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 

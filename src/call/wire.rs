@@ -174,6 +174,11 @@ pub(crate) fn retry_info(trailers: &HeaderMap) -> Option<Duration> {
 
 /// UNAVAILABLE with a `google.rpc.RetryInfo`: what an open breaker answers.
 pub(crate) fn unavailable_until(message: String, delay: Duration) -> Status {
+    refusal(Code::Unavailable, message, delay)
+}
+
+/// A status with a `google.rpc.RetryInfo`.
+pub(crate) fn refusal(code: Code, message: String, delay: Duration) -> Status {
     let info = RetryInfo {
         retry_delay: Some(ProtoDuration {
             seconds: i64::try_from(delay.as_secs()).unwrap_or(i64::MAX),
@@ -182,14 +187,14 @@ pub(crate) fn unavailable_until(message: String, delay: Duration) -> Status {
         }),
     };
     let rich = RichStatus {
-        code: Code::Unavailable as i32,
+        code: code as i32,
         message: message.clone(),
         details: vec![Any {
             type_url: RETRY_INFO.to_owned(),
             value: info.encode_to_vec(),
         }],
     };
-    Status::with_details(Code::Unavailable, message, rich.encode_to_vec().into())
+    Status::with_details(code, message, rich.encode_to_vec().into())
 }
 
 /// The code of a response that carries no status, by its HTTP status.
