@@ -73,6 +73,14 @@ impl Criticality {
         CURRENT.scope(self, work)
     }
 
+    /// Of a call: the strongest word first. `said` by its request, else by its metadata, else by the
+    /// task that makes it.
+    pub(crate) fn of_call(said: Option<Self>, metadata: impl FnOnce() -> Option<Self>) -> Self {
+        said.or_else(metadata)
+            .or_else(Self::current)
+            .unwrap_or_default()
+    }
+
     /// What a request's metadata says; `None` without the key, or for a value that is not known.
     pub(crate) fn of_metadata(headers: &HeaderMap) -> Option<Self> {
         match headers.get(CRITICALITY)?.as_bytes() {

@@ -107,9 +107,7 @@ pub use lane::{
     TenantMeasured,
 };
 pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
-pub use measured::{
-    BreakerMeasured, EndpointMeasured, EstimateMeasured, Measured, MethodMeasured, PlanMeasured,
-};
+pub use measured::{BreakerMeasured, EndpointMeasured, EstimateMeasured, Measured, MethodMeasured};
 pub use method::{Estimator, MethodPolicy};
 #[cfg(feature = "reflection")]
 pub use reflection::ReflectionState;
@@ -120,7 +118,7 @@ pub use tonic_hedge_engine::{
     lane::{
         LaneAlgorithm, LaneOutcome, LanePolicy, LaneSample, LimitAlgorithm, RoundTrip, TenantPolicy,
     },
-    plan::PlanState,
+    plan::{PlanReading as PlanMeasured, PlanState},
     policy::{
         BreakerPolicy, BudgetPolicy, Delay, Hedge, PolicyError, RequestView, Retry, Saturation,
         Scope, Target, Timing, Upcoming, WinRate,

@@ -1,12 +1,12 @@
 //! A snapshot of what a channel has measured.
 
-mod plan;
-
 use std::{sync::Arc, time::Duration};
 
-use tonic_hedge_engine::gate::{BreakerReading, BreakerState};
+use tonic_hedge_engine::{
+    gate::{BreakerReading, BreakerState},
+    plan::PlanReading,
+};
 
-pub use self::plan::PlanMeasured;
 use crate::{
     channel::Shared,
     endpoint::EndpointState,
@@ -61,7 +61,7 @@ pub struct MethodMeasured {
     pub latency: Option<[Duration; 3]>,
     /// The plan that times its hedges; `None` unless the policy is
     /// [`Hedge::within`](crate::Hedge::within), and where each endpoint or locality has its own.
-    pub plan: Option<PlanMeasured>,
+    pub plan: Option<PlanReading>,
     /// The estimates by endpoint or locality, by name; empty where the method has one
     /// ([`Scope::Method`](crate::Scope::Method)).
     pub estimates: Vec<EstimateMeasured>,
@@ -128,7 +128,7 @@ pub struct EstimateMeasured {
     /// Recent latency of originals at p50, p95 and p99; `None` without samples.
     pub latency: Option<[Duration; 3]>,
     /// The plan for calls whose first attempt goes there; see [`MethodMeasured::plan`].
-    pub plan: Option<PlanMeasured>,
+    pub plan: Option<PlanReading>,
 }
 
 /// What the breaker measures.
@@ -220,7 +220,7 @@ impl MethodMeasured {
             threshold: whole.as_ref().map_or_else(fixed, |whole| whole.threshold),
             samples: method.samples(now, None),
             latency: whole.as_ref().and_then(|whole| whole.latency),
-            plan: whole.and_then(|whole| whole.plan).map(PlanMeasured::of),
+            plan: whole.and_then(|whole| whole.plan),
             estimates: EstimateMeasured::all(estimates),
             calls: stats.calls,
             attempts: stats.attempts,
@@ -249,7 +249,7 @@ impl EstimateMeasured {
                 threshold: estimate.threshold,
                 samples: estimate.samples,
                 latency: estimate.latency,
-                plan: estimate.plan.map(PlanMeasured::of),
+                plan: estimate.plan,
             })
         });
         let mut all: Vec<_> = named.collect();

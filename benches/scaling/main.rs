@@ -9,14 +9,21 @@
 //! Times are CPU time of the process, which other processes stretch less than they do the clock's.
 //! Each is measured in rounds in which all sizes take turns; a ratio is within a round.
 
+#[path = "../support/args.rs"]
+#[expect(dead_code, reason = "no argument here has a value")]
+mod args;
+#[path = "../support/cpu.rs"]
+mod cpu;
 mod endpoints;
 mod methods;
 mod report;
 mod service;
+#[path = "../support/spread.rs"]
+mod spread;
 mod threads;
 mod timing;
 
-use std::{error::Error, process::ExitCode};
+use std::process::ExitCode;
 
 use peak_alloc::PeakAlloc;
 use tokio::runtime::{Builder, Runtime};
@@ -24,39 +31,24 @@ use tokio::runtime::{Builder, Runtime};
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+use args::Outcome;
+
+const HELP: &str = "\
+Usage: cargo bench --bench scaling -- [--json]
+
+  --json  print JSON instead of a table
+";
 
 /// Rounds of each measurement: an odd number has a median of its own.
 const ROUNDS: usize = 15;
 
 fn main() -> ExitCode {
-    let mut json = false;
-    let mut bench = false;
-    for arg in std::env::args().skip(1) {
-        match arg.as_str() {
-            "--json" => json = true,
-            // What cargo adds; `cargo test --all-targets` starts benches too, without it.
-            "--bench" => bench = true,
-            _ => {
-                eprintln!(
-                    "unknown argument: {arg}\n\nUsage: cargo bench --bench scaling -- [--json]"
-                );
-                return ExitCode::from(2);
-            }
-        }
-    }
-    if !bench {
-        println!("scaling measures only under `cargo bench --bench scaling`");
-        return ExitCode::SUCCESS;
-    }
-    match all() {
-        Ok(rows) => report::print(&rows, json),
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
-    }
-    ExitCode::SUCCESS
+    args::main("scaling", HELP, |args| Ok(args.flag("--json")), run)
+}
+
+fn run(json: bool) -> Outcome<bool> {
+    report::print(&all()?, json);
+    Ok(true)
 }
 
 fn all() -> Outcome<Vec<report::Row>> {

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::spread::Spread;
+
 /// One number.
 #[derive(Debug)]
 pub(crate) struct Row {
@@ -14,14 +16,6 @@ pub(crate) struct Row {
     pub(crate) ratio: Option<Spread>,
 }
 
-/// The middle of some numbers, and the quartiles around it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Spread {
-    pub(crate) low: f64,
-    pub(crate) median: f64,
-    pub(crate) high: f64,
-}
-
 impl Row {
     /// Bytes, which are the same each time.
     pub(crate) fn bytes(name: &'static str, size: usize, bytes: f64) -> Self {
@@ -32,27 +26,6 @@ impl Row {
             value: Spread::of([bytes]),
             ratio: None,
         }
-    }
-}
-
-impl Spread {
-    pub(crate) fn of(numbers: impl IntoIterator<Item = f64>) -> Self {
-        let mut numbers: Vec<_> = numbers.into_iter().collect();
-        numbers.sort_by(f64::total_cmp);
-        let at = |share: f64| {
-            let index = (numbers.len().saturating_sub(1)) as f64 * share;
-            numbers.get(index.round() as usize).copied()
-        };
-        let [low, median, high] = [0.25, 0.5, 0.75].map(|share| at(share).unwrap_or(f64::NAN));
-        Self { low, median, high }
-    }
-
-    fn json(self, digits: i32) -> Value {
-        let round = |number: f64| {
-            let scale = 10_f64.powi(digits);
-            (number * scale).round() / scale
-        };
-        json!({ "low": round(self.low), "median": round(self.median), "high": round(self.high) })
     }
 }
 
@@ -95,8 +68,8 @@ impl Row {
             "name": self.name,
             "size": self.size,
             "unit": self.unit,
-            "value": self.value.json(1),
-            "ratio": self.ratio.map(|ratio| ratio.json(3)),
+            "value": self.value.json(),
+            "ratio": self.ratio.map(Spread::json),
         })
     }
 }

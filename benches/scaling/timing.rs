@@ -1,11 +1,6 @@
 //! CPU time of an operation, in rounds.
 
-use rustix::time::{ClockId, clock_gettime};
-
-use crate::{
-    ROUNDS,
-    report::{Row, Spread},
-};
+use crate::{ROUNDS, cpu, report::Row, spread::Spread};
 
 /// One size of what is measured.
 pub(crate) struct Size<'a> {
@@ -26,9 +21,9 @@ pub(crate) fn compare(name: &'static str, times: usize, mut sizes: Vec<Size<'_>>
         // Who goes first changes, since the first finds other caches than the last.
         for turn in 0..sizes.len() {
             let index = (round + turn) % sizes.len();
-            let began = cpu_seconds();
+            let began = cpu::seconds();
             (sizes[index].run)(times);
-            costs[index].push((cpu_seconds() - began) * 1e9 / times as f64);
+            costs[index].push((cpu::seconds() - began) * 1e9 / times as f64);
         }
     }
     let base = costs[0].clone();
@@ -36,16 +31,8 @@ pub(crate) fn compare(name: &'static str, times: usize, mut sizes: Vec<Size<'_>>
         name,
         size: size.size,
         unit: "ns",
-        ratio: Some(Spread::of(
-            costs.iter().zip(&base).map(|(cost, base)| cost / base),
-        )),
+        ratio: Some(Spread::of_ratios(&costs, &base)),
         value: Spread::of(costs),
     });
     rows.collect()
-}
-
-/// The CPU time of this process, user and system, to the nanosecond.
-fn cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }

@@ -432,7 +432,9 @@ impl CallHost {
         match launch.kind {
             _ if !self.may_learn(now) => return,
             Kind::Original => self.method.learn(clock, endpoint, latency),
-            Kind::Hedge => self.plan(now, |plan| plan.hedge_ended(latency)),
+            Kind::Hedge => {
+                self.plan(now, |plan| plan.hedge_ended(latency));
+            }
             Kind::Retry => {}
         }
         // It is the call's answer, whichever attempt gave it.
@@ -445,7 +447,9 @@ impl CallHost {
         match launch.kind {
             _ if !self.may_learn(now) => {}
             Kind::Original => self.method.learn_cut(clock, endpoint, ran),
-            Kind::Hedge => self.plan(now, |plan| plan.hedge_cut(ran)),
+            Kind::Hedge => {
+                self.plan(now, |plan| plan.hedge_cut(ran));
+            }
             Kind::Retry => {}
         }
     }
@@ -459,10 +463,9 @@ impl CallHost {
 
     /// With the plan that times this call's hedge, if one does: that of the place where its first
     /// attempt went.
-    fn plan(&self, now: Duration, with: impl FnOnce(&Planner)) {
-        if let (Some(hedge), Some(first)) = (&self.terms.hedge, self.tried.first()) {
-            self.method.plan(hedge, self.clock(now), first, with);
-        }
+    fn plan<T>(&self, now: Duration, with: impl FnOnce(&Planner) -> T) -> Option<T> {
+        let (hedge, first) = (self.terms.hedge.as_ref()?, self.tried.first()?);
+        self.method.plan(hedge, self.clock(now), first, with)
     }
 
     /// The latest failure, for hooks that want to know.

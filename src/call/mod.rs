@@ -76,13 +76,10 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
     let method = Arc::clone(method);
     let (mut head, body) = request.into_parts();
     let overrides = head.extensions.remove::<Overrides>().unwrap_or_default();
-    let own = match seen.criticality {
+    let criticality = Criticality::of_call(overrides.criticality, || match seen.criticality {
         true => Criticality::of_metadata(&head.headers),
         false => None,
-    };
-    let criticality = overrides.criticality.or(own);
-    let criticality = criticality.or_else(Criticality::current);
-    let criticality = criticality.unwrap_or_default();
+    });
     if seen.criticality || criticality != Criticality::Default {
         criticality.write(&mut head.headers);
     }

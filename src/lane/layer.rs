@@ -174,14 +174,10 @@ impl Lanes {
     }
 }
 
-/// The strongest word first, as the channel has it.
 fn criticality(head: &Parts) -> Criticality {
     let overrides = head.extensions.get::<Overrides>();
-    overrides
-        .and_then(|overrides| overrides.criticality)
-        .or_else(|| Criticality::of_metadata(&head.headers))
-        .or_else(Criticality::current)
-        .unwrap_or_default()
+    let said = overrides.and_then(|overrides| overrides.criticality);
+    Criticality::of_call(said, || Criticality::of_metadata(&head.headers))
 }
 
 impl<S, A, B> Future for LaneFuture<S, A>

@@ -269,19 +269,14 @@ impl Method {
         now: Duration,
         endpoint: &Endpoint,
     ) -> Option<Duration> {
-        let own = self.hedge.as_ref().is_some_and(|it| Arc::ptr_eq(it, hedge));
+        let own = self.owns(hedge);
         self.windows.as_ref()?.at(now, endpoint, |window| {
             if own {
                 return window.threshold(now);
             }
-            // The request's own policy: computed for this call alone, at the cost of a look at the
-            // whole window.
-            let quantile = match hedge.timing {
-                Timing::Quantile(quantile) => quantile,
-                // One call makes no plan.
-                Timing::Within { load } => 1.0 - load,
-                _ => return None,
-            };
+            // The request's own policy, `within` too: computed for this call alone, which makes no
+            // plan, at the cost of a look at the whole window.
+            let quantile = hedge.quantile()?;
             let samples = window.estimator.samples(now);
             let enough = samples >= hedge.minimum_samples;
             enough.then(|| window.estimator.quantile(now, quantile))?
@@ -298,12 +293,16 @@ impl Method {
         with: impl FnOnce(&Planner) -> T,
     ) -> Option<T> {
         // Nearly no method has one: known before any window is looked for.
-        let own = self.hedge.as_ref().is_some_and(|it| Arc::ptr_eq(it, hedge));
-        if !own || !self.plans() {
+        if !self.owns(hedge) || !self.plans() {
             return None;
         }
         let windows = self.windows.as_ref()?;
         windows.at(now, endpoint, |window| window.planner.as_ref().map(with))
+    }
+
+    /// Whether it is the method's own policy, not one that a request brings.
+    fn owns(&self, hedge: &Arc<Hedge>) -> bool {
+        self.hedge.as_ref().is_some_and(|it| Arc::ptr_eq(it, hedge))
     }
 
     /// Whether its hedging is planned.

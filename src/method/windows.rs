@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use tonic_hedge_engine::{
     measure::{LatencyEstimator, Ring},
     plan::Planner,
-    policy::{Hedge, Scope, Timing},
+    policy::{Hedge, Scope},
 };
 
 use super::Estimator;
@@ -184,13 +184,8 @@ impl ByName {
 impl Make {
     fn one(&self) -> Window {
         let hedge = &self.hedge;
-        let quantile = match hedge.timing {
-            Timing::Quantile(quantile) => quantile,
-            // Until there is a plan.
-            Timing::Within { load } => 1.0 - load,
-            // Only read by requests that bring a quantile of their own.
-            _ => 0.95,
-        };
+        // The other is only read by requests that bring a quantile of their own.
+        let quantile = hedge.quantile().unwrap_or(0.95);
         let (window, least) = (hedge.window, hedge.minimum_samples);
         Window {
             estimator: match self.estimator {

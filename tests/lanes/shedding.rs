@@ -2,6 +2,22 @@
 
 use super::*;
 
+/// A client whose channel is behind a lane of one place, which a call has.
+async fn behind_a_full_lane() -> (
+    HedgedChannel,
+    InMemory,
+    ProbeClient<LaneService<HedgedChannel>>,
+) {
+    let lanes = one_lane(fixed(1));
+    let replica = InMemory::start("a", by_id);
+    let channel = builder([&replica]).build().unwrap();
+    let client = client_behind(&lanes, &channel);
+    let mut other = client.clone();
+    tokio::spawn(async move { other.get(request("stuck")).await });
+    replica.seen.until("it is in", |it| it.calls() == 1).await;
+    (channel, replica, client)
+}
+
 /// LA5: batch sheds, at once, while interactive calls go in; each has a limit of its own.
 #[tokio::test]
 async fn la5_priority() {
@@ -54,22 +70,13 @@ async fn la5_priority() {
 /// nothing of it is sent.
 #[tokio::test(start_paused = true)]
 async fn la6_no_wait() {
-    let lanes = one_lane(fixed(1));
-    let replicas = [InMemory::start("a", by_id)];
-    let channel = builder(&replicas).build().unwrap();
-    let mut client = client_behind(&lanes, &channel);
-    let mut other = client.clone();
-    tokio::spawn(async move { other.get(request("stuck")).await });
-    replicas[0]
-        .seen
-        .until("it is in", |it| it.calls() == 1)
-        .await;
+    let (_channel, replica, mut client) = behind_a_full_lane().await;
     let started = Instant::now();
     let mut call = Request::new(request("shed"));
     call.set_timeout(ms(50));
     shed(&client.get(call).await.unwrap_err());
     assert_eq!(started.elapsed(), Duration::ZERO);
-    assert_eq!(replicas[0].seen.calls(), 1);
+    assert_eq!(replica.seen.calls(), 1);
 }
 
 /// What a shed call is told: a status alone, with the retry time in both places; and its request is
@@ -271,16 +278,7 @@ async fn a_hedged_channel_honours_the_retry_time() {
 /// LA12: a call that is shed before the channel is none of the channel's, nor of its breaker's.
 #[tokio::test(start_paused = true)]
 async fn la12_local_shed() {
-    let lanes = one_lane(fixed(1));
-    let replicas = [InMemory::start("a", by_id)];
-    let channel = builder(&replicas).build().unwrap();
-    let mut client = client_behind(&lanes, &channel);
-    let mut other = client.clone();
-    tokio::spawn(async move { other.get(request("stuck")).await });
-    replicas[0]
-        .seen
-        .until("it is in", |it| it.calls() == 1)
-        .await;
+    let (channel, replica, mut client) = behind_a_full_lane().await;
     for _ in 0..100 {
         assert_eq!(
             shed(&client.get(request("shed")).await.unwrap_err()).0,
@@ -291,7 +289,7 @@ async fn la12_local_shed() {
     assert_eq!(measured.breakers[0].state, BreakerState::Closed);
     assert_eq!(measured.breakers[0].baseline, None, "no outcome at all");
     assert_eq!(duplex::get(&channel).calls, 1);
-    assert_eq!(replicas[0].seen.calls(), 1);
+    assert_eq!(replica.seen.calls(), 1);
 }
 
 /// LA8: what a hedge asks is in the request's extensions, and gives places of the call's lane.

@@ -99,18 +99,14 @@ impl Load {
         let millis = elapsed.as_millis();
         let elapsed = elapsed.as_secs_f32();
         self.change(now, |known| {
+            // Where the old estimate had faded below what was just seen, it counts as fresh again.
+            let faded = elapsed > known.decayed(now);
             let silent = known.seconds > 0.0 && u128::from(known.age_millis(now)) >= millis;
-            if silent && elapsed > known.decayed(now) {
-                let doubled = (known.seconds * 2.0).clamp(elapsed, elapsed * SILENCE_FACTOR);
-                Some(doubled.max(known.seconds))
-            } else if elapsed >= known.seconds {
-                Some(elapsed)
-            } else if elapsed > known.decayed(now) {
-                // The old estimate had faded below what was just seen: it counts as fresh again.
-                Some(known.seconds)
-            } else {
-                None
-            }
+            let least = match silent && faded {
+                true => (known.seconds * 2.0).clamp(elapsed, elapsed * SILENCE_FACTOR),
+                false => elapsed,
+            };
+            (faded || elapsed >= known.seconds).then(|| least.max(known.seconds))
         });
     }
 

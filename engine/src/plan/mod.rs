@@ -159,6 +159,7 @@ pub enum PlanState {
 
 /// What a planner chose, what it expects of it, and what it got.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PlanReading {
     /// The most hedges for each call.

@@ -135,22 +135,18 @@ impl CallHost {
         }
         // A plan is for slow calls. What a failure starts at once is the budget's.
         if trigger == Trigger::Threshold {
-            let mut reading = None;
-            let mut allowed = false;
-            self.plan(now, |plan| {
-                // Like the win rate's: it takes its part only where all else holds.
+            // Like the win rate's: it takes its part only where all else holds.
+            let takes = report.reason().is_none();
+            let reading = self.plan(now, |plan| {
                 let allowance = plan.allowance();
-                let holds = match report.reason() {
-                    None => {
-                        allowed = plan.allow();
-                        allowed
-                    }
-                    Some(_) => plan.would_allow(),
+                let holds = match takes {
+                    true => plan.allow(),
+                    false => plan.would_allow(),
                 };
-                reading = Some(Reading::new(holds, allowance, 1.0));
+                Reading::new(holds, allowance, 1.0)
             });
+            self.allowed = takes && reading.as_ref().is_some_and(|it| it.holds);
             report.holds.extend(reading.map(|it| (Hold::Load, it)));
-            self.allowed = allowed;
         }
 
         // Spending comes last, when all else holds.
