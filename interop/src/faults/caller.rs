@@ -16,7 +16,7 @@ use tonic_hedge::{BreakerState, BudgetPolicy, EndpointState, HedgedChannel};
 /// Calls before the fault: twice what a threshold needs.
 pub(crate) const WARM_UP: u32 = 40;
 
-/// Repeatable calls with the fault, and a tenth as many others, in two seconds. The failures of those
+/// Repeatable calls with the fault, and a tenth as many others, each kind in two seconds. The failures of those
 /// count in the same breaker, and a twentieth of all would hold hedges back.
 pub(crate) const CALLS: u32 = 100;
 pub(crate) const OTHERS: u32 = CALLS / 10;
@@ -97,8 +97,10 @@ impl Caller {
         .await
     }
 
-    /// Calls that may not.
+    /// Calls that may not. They begin when half of the others have: one that meets a slow replica
+    /// teaches the picker to leave it alone, and no repeatable call might meet it then.
     pub(crate) async fn others(&self) -> Result<Told, JoinError> {
+        sleep(CALLS / 2 * PACE).await;
         open_loop(OTHERS, 10 * PACE, |number| {
             let mut client = ProbeClient::new(self.channel.clone());
             let request = self.request("put", number);
