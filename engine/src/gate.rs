@@ -69,7 +69,7 @@ pub enum Hold {
     Saturation,
     /// No endpoint that the call does not use already is connected.
     OtherEndpoint,
-    /// A lane has no room.
+    /// The call's lane, or its tenant's share of it, has no place for one more.
     Lane,
     /// `max_attempts` are launched.
     MaxAttempts,

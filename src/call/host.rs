@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::{
     gate::{Gate, Hold, Reason},
+    lane::Extra,
     measure::{Lag, Probe},
     plan::Planner,
     policy::{Hedge, RequestView, Target, Timing, Upcoming},
@@ -82,6 +83,8 @@ pub(crate) struct CallHost {
     granted: Option<Loan>,
     /// The plan has allowed that attempt, and is told if it is not launched.
     allowed: bool,
+    /// That attempt's place in the call's lane. Boxed: most calls have none.
+    place: Option<Box<Extra>>,
     /// The tokens of further attempts that were not sent, until they are replaced.
     unsent: Vec<Loan>,
     /// What the next launch is for, where it has waited for an endpoint.
@@ -157,6 +160,7 @@ impl CallHost {
             unsent_at: None,
             granted: None,
             allowed: false,
+            place: None,
             unsent: Vec::new(),
             waited: None,
             probe: None,
@@ -525,6 +529,11 @@ impl Host for CallHost {
             (_, None) => self.granted.take(),
             (_, Some(_)) => self.unsent.pop(),
         };
+        let place = match (launch.kind, launch.replaces) {
+            (Kind::Hedge, None) => self.place.take(),
+            // One that replaces a hedge has its place.
+            _ => None,
+        };
         // What held when it was asked for may hold no more: a backoff or an observer is over.
         let further = launch.kind != Kind::Original && launch.replaces.is_none();
         if further && !self.breaker_is_closed() {
@@ -601,7 +610,7 @@ impl Host for CallHost {
             self.allowed = false;
             self.telemetry.started(self.outran, launch.id);
             let hedges = || Unended::new(Arc::clone(&self.method));
-            self.hedges.get_or_insert_with(hedges).started();
+            self.hedges.get_or_insert_with(hedges).started(place);
             if let Some(meter) = self.method.win_rate() {
                 meter.started(clock);
             }
@@ -652,6 +661,7 @@ impl Host for CallHost {
 
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait> {
         self.granted = None;
+        self.place = None;
         self.disallow(now);
         let answer = match ask {
             Ask::Hedge(trigger) => self.ask_hedge(now, trigger),

@@ -9,7 +9,7 @@ use bytes::Buf as _;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::held::Held;
+use super::{held::Held, scope::Scope};
 
 pin_project! {
     /// The response body of a [`LaneService`](super::LaneService).
@@ -19,6 +19,7 @@ pin_project! {
         #[pin]
         inner: Option<B>,
         held: Option<Held>,
+        scope: Scope,
     }
 }
 
@@ -27,13 +28,15 @@ impl<B> LaneBody<B> {
         Self {
             inner: None,
             held: None,
+            scope: Scope::default(),
         }
     }
 
-    pub(super) fn new(inner: B, held: Held) -> Self {
+    pub(super) fn new(inner: B, held: Held, scope: Scope) -> Self {
         Self {
             inner: Some(inner),
             held: Some(held),
+            scope,
         }
     }
 }
@@ -54,7 +57,7 @@ where
         let Some(mut inner) = this.inner.as_mut().as_pin_mut() else {
             return Poll::Ready(None);
         };
-        let polled = ready!(inner.as_mut().poll_frame(cx));
+        let polled = ready!(this.scope.within(|| inner.as_mut().poll_frame(cx)));
         if let Some(held) = this.held {
             match &polled {
                 None => held.ended(),

@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{LaneBody, Lanes, held::Held, shed, unread::Unread};
+use super::{LaneBody, Lanes, held::Held, scope::Scope, shed, unread::Unread};
 use crate::{call::deadline, criticality::Criticality, endpoint::fraction, request::Overrides};
 
 /// The layer of some [`Lanes`]: around a [`HedgedChannel`](crate::HedgedChannel), or in a tonic
@@ -83,6 +83,7 @@ pin_project! {
         state: State<S, S::Future, A>,
         // `None` for a call that was shed, and when the response is there.
         held: Option<Held>,
+        scope: Scope,
     }
 }
 
@@ -124,37 +125,38 @@ where
 
     fn call(&mut self, request: Request<A>) -> LaneFuture<S, A> {
         let (mut head, body) = request.into_parts();
-        let (held, state) = match self.lanes.admit(&mut head, self.side) {
+        let (held, scope, state) = match self.lanes.admit(&mut head, self.side) {
             Err(response) => (
                 None,
+                Scope::default(),
                 State::Shed {
                     response: Some(response),
                     // A client's request does not exist until it is read.
                     unread: (self.side == Side::Server).then(|| Unread::new(body)),
                 },
             ),
-            Ok(held) => {
+            Ok((held, scope)) => {
                 let request = Request::from_parts(head, body);
                 // Ready for one call.
                 let state = match std::mem::take(&mut self.ready) {
                     true => State::Running {
-                        call: self.inner.call(request),
+                        call: scope.within(|| self.inner.call(request)),
                     },
                     false => State::Waiting {
                         service: self.inner.clone(),
                         request: Some(request),
                     },
                 };
-                (Some(held), state)
+                (Some(held), scope, state)
             }
         };
-        LaneFuture { state, held }
+        LaneFuture { state, held, scope }
     }
 }
 
 impl Lanes {
     /// A place for the call, or the lane's answer.
-    fn admit(&self, head: &mut Parts, side: Side) -> Result<Held, Response<()>> {
+    fn admit(&self, head: &mut Parts, side: Side) -> Result<(Held, Scope), Response<()>> {
         let shared = &self.0;
         let now = self.now();
         let number = shared
@@ -165,12 +167,18 @@ impl Lanes {
             let retry = lane.lane.retry_after(now, fraction());
             return Err(shed::response(lane, &head.headers, retry));
         };
-        if side == Side::Client {
-            // For the hedges of this call, which need places of their own.
-            head.extensions.insert(permit.room());
-        }
+        // For the hedges of this call, or of those that it causes, which need places of their own.
+        let room = permit.room();
+        let scope = match side {
+            Side::Client => {
+                head.extensions.insert(room);
+                Scope::default()
+            }
+            Side::Server => Scope::of(room),
+        };
         let timeout = deadline::read(&head.headers);
-        Ok(Held::new(permit, shared.epoch, timeout, lane.round_trip))
+        let held = Held::new(permit, shared.epoch, timeout, lane.round_trip);
+        Ok((held, scope))
     }
 }
 
@@ -200,13 +208,15 @@ where
                     let response = response.take().unwrap_or_default();
                     return Poll::Ready(Ok(response.map(|()| LaneBody::empty())));
                 }
-                StateProjection::Running { call } => break ready!(call.poll(cx)),
+                StateProjection::Running { call } => {
+                    break ready!(this.scope.within(|| call.poll(cx)));
+                }
                 StateProjection::Waiting { service, request } => {
                     if let Err(error) = ready!(service.poll_ready(cx)) {
                         break Err(error);
                     }
                     match request.take() {
-                        Some(request) => service.call(request),
+                        Some(request) => this.scope.within(|| service.call(request)),
                         // Polled after its end.
                         None => return Poll::Pending,
                     }
@@ -221,7 +231,8 @@ where
         Poll::Ready(match result {
             Ok(response) => {
                 held.head(&response);
-                Ok(response.map(|body| LaneBody::new(body, held)))
+                let scope = std::mem::take(this.scope);
+                Ok(response.map(|body| LaneBody::new(body, held, scope)))
             }
             Err(error) => {
                 held.failed(&error);

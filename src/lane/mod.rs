@@ -6,6 +6,7 @@ mod error;
 mod held;
 mod layer;
 mod measured;
+mod scope;
 mod shed;
 mod unread;
 
@@ -19,6 +20,8 @@ pub use body::LaneBody;
 pub use builder::LanesBuilder;
 pub use error::LanesError;
 pub use layer::{LaneFuture, LaneLayer, LaneService};
+pub(crate) use scope::current;
+
 pub use measured::{LaneMeasured, TenantMeasured};
 
 use self::layer::Side;
@@ -35,6 +38,10 @@ use crate::criticality::Criticality;
 /// - in a client, around a [`HedgedChannel`](crate::HedgedChannel) ([`Lanes::client_layer`]): one
 ///   place for a call. A call that is shed never reaches the channel, nor its breaker;
 /// - in a tonic server, as a layer of its `Server::builder()` ([`Lanes::server_layer`]).
+///
+/// A hedge needs a place of its own: of its call in the client's lane, else of the request that
+/// its call is made for in the server's lane. It gets one only where a call would, and is else held
+/// (`lane`). A call that is made by a task which the handler spawned is for no request.
 ///
 /// ```
 /// use std::time::Duration;

@@ -6,6 +6,7 @@ mod classes;
 #[path = "../support/duplex.rs"]
 mod duplex;
 mod exits;
+mod hedges;
 mod learning;
 mod shedding;
 #[path = "../support/mod.rs"]

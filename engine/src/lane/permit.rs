@@ -105,6 +105,15 @@ impl Room {
         place.share = share;
         Some(Extra { _place: place })
     }
+
+    /// Whether there is a place now. It takes none.
+    pub fn has_place(&self) -> bool {
+        let share_is_full = self
+            .tenant
+            .as_ref()
+            .is_some_and(|(tenant, class)| tenant.in_flight(*class) >= self.lane.share());
+        !share_is_full && self.lane.in_flight() < self.lane.limit()
+    }
 }
 
 impl fmt::Debug for Room {

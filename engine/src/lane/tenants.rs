@@ -267,6 +267,11 @@ impl Tenant {
         }
     }
 
+    /// The tenant's calls in flight in the lane of this number.
+    pub(super) fn in_flight(&self, lane: usize) -> u32 {
+        self.classes[lane].in_flight.load(Ordering::Relaxed)
+    }
+
     fn is_idle(&self, time: u64, after: u64) -> bool {
         let is_idle = |class: &Class| {
             class.in_flight.load(Ordering::Relaxed) == 0 && !class.asked_within(time, after)
@@ -279,7 +284,7 @@ impl Tenant {
         let class = &self.classes[lane];
         TenantReading {
             name: Arc::clone(&self.name),
-            in_flight: class.in_flight.load(Ordering::Relaxed),
+            in_flight: self.in_flight(lane),
             admitted: class.admitted.load(Ordering::Relaxed),
             shed: class.shed.load(Ordering::Relaxed),
         }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use tonic_hedge_engine::{
     gate::{Gate, Hold, Reading, Reason, Report, Snapshot, Value},
+    lane::Room,
     race::{Answer, Kind, Launch, Trigger},
 };
 
 use super::CallHost;
-use crate::{circuit::Circuit, criticality::Criticality, endpoint};
+use crate::{circuit::Circuit, criticality::Criticality, endpoint, lane};
 
 impl CallHost {
     fn snapshot(&self, clock: Duration) -> Snapshot {
@@ -116,6 +117,12 @@ impl CallHost {
         report
             .holds
             .push((Hold::OtherEndpoint, Reading::new(other, observed, true)));
+        let room = self.room();
+        if let Some(room) = &room {
+            let free = room.has_place();
+            let reading = Reading::new(free, free, true);
+            report.holds.push((Hold::Lane, reading));
+        }
         if let Some(lag) = self.shared.lag() {
             let reading = lag.reading(clock);
             let holds = !lag.is_saturated(clock);
@@ -149,25 +156,47 @@ impl CallHost {
             report.holds.extend(reading.map(|it| (Hold::Load, it)));
         }
 
-        // Spending comes last, when all else holds.
-        let mut reason = report.reason();
-        if reason.is_none() {
-            self.granted = self.shared.budget().try_withdraw(clock);
-        }
-        if reason.is_none() && self.granted.is_none() {
-            // Another call took the last token since the balance was read.
-            self.disallow(now);
-            reason = Some(Reason::Gate(Gate::Budget));
-            let balance = self.shared.budget().balance(clock);
-            report.gates[Gate::Budget.number() as usize - 1] = Reading::new(false, balance, 1.0);
+        // Taking comes last, when all else holds.
+        if report.reason().is_none() {
+            self.take(now, room, &mut report);
         }
         self.telemetry.gates(&report);
-        match reason {
+        match report.reason() {
             None => Answer::Granted(Duration::ZERO),
             Some(reason) => {
                 self.suppressed(reason);
                 Answer::Held
             }
+        }
+    }
+
+    /// The lane that a hedge of this call needs a place in: the call's own, else that of the server's
+    /// request that it is made for.
+    fn room(&self) -> Option<Room> {
+        let own = self.prototype.extensions.get::<Room>();
+        own.cloned().or_else(lane::current)
+    }
+
+    /// Takes the hedge's place in the call's lane, and its token. Since they were looked at another
+    /// call may have taken the last: then the report says so, and nothing is kept.
+    fn take(&mut self, now: Duration, room: Option<Room>, report: &mut Report) {
+        if let Some(room) = room {
+            self.place = room.try_extra().map(Box::new);
+            if self.place.is_none() {
+                let lane = report.holds.iter_mut().find(|(it, _)| *it == Hold::Lane);
+                if let Some((_, reading)) = lane {
+                    *reading = Reading::new(false, false, true);
+                }
+                return self.disallow(now);
+            }
+        }
+        let clock = self.clock(now);
+        self.granted = self.shared.budget().try_withdraw(clock);
+        if self.granted.is_none() {
+            self.place = None;
+            self.disallow(now);
+            let balance = self.shared.budget().balance(clock);
+            report.gates[Gate::Budget.number() as usize - 1] = Reading::new(false, balance, 1.0);
         }
     }
 
