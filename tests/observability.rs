@@ -25,9 +25,11 @@ use support::{Answer, Arrival, ProbeClient, ProbeRequest, Replica, probe, reques
 use tokio::{net::TcpListener, time::sleep};
 use tonic::{Code, Request, Status};
 use tonic_hedge::{
-    Builder, Criticality, EndpointState, Hedge, HedgedChannel, RequestExt as _, WinRate,
+    Builder, Criticality, EndpointState, Hedge, HedgedChannel, LanePolicy, Lanes, RequestExt as _,
+    WinRate,
 };
 use tonic_hedge_engine::gate::{Gate, Hold};
+use tower::Layer as _;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -167,6 +169,15 @@ impl Exported {
             }
             other.get(asked(0, Code::Ok)).await.unwrap();
         }
+
+        let policy = LanePolicy::default();
+        let lanes = Lanes::builder()
+            .lane("only", policy.minimum(1).maximum(1))
+            .meter_provider(metering.clone())
+            .build()
+            .unwrap();
+        let mut admitted = ProbeClient::new(lanes.client_layer().layer(channel));
+        admitted.get(asked(0, Code::Ok)).await.unwrap();
 
         metering.force_flush().unwrap();
         Self {

@@ -1,12 +1,13 @@
 //! What lanes are made from.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use http::{HeaderName, HeaderValue, request::Parts};
 use tokio::time::Instant;
 use tonic_hedge_engine::lane::{Lane, LanePolicy, TenantPolicy, Tenants};
 
 use super::{Function, Lanes, LanesError, Named, Shared, TenantOf, error::Kind};
+use crate::telemetry::{Measure, Metrics};
 
 /// Makes [`Lanes`]. Every mistake is an error of [`LanesBuilder::build`].
 #[derive(Default)]
@@ -17,6 +18,8 @@ pub struct LanesBuilder {
     tenant_key: Option<String>,
     tenant_of: Option<Function>,
     tenants: TenantPolicy,
+    name: Option<String>,
+    metrics: Metrics,
 }
 
 impl LanesBuilder {
@@ -60,6 +63,22 @@ impl LanesBuilder {
         self
     }
 
+    /// What their metrics call them (`lanes`): by default `lanes`. Two of one name show as one.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Sends their metrics to this provider instead of the global one.
+    #[cfg(feature = "telemetry")]
+    pub fn meter_provider(
+        mut self,
+        provider: Arc<dyn opentelemetry::metrics::MeterProvider + Send + Sync>,
+    ) -> Self {
+        self.metrics.set_meter_provider(provider);
+        self
+    }
+
     /// The lanes.
     ///
     /// # Errors
@@ -89,12 +108,17 @@ impl LanesBuilder {
         // Checked also where nobody asks for tenants: a mistake is a mistake.
         let of_lanes = lanes.iter().map(|lane| lane.lane.clone());
         let tenants = Tenants::new(&self.tenants, of_lanes).map_err(Kind::Tenants)?;
-        Ok(Lanes(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             epoch: Instant::now(),
             lanes: lanes.into(),
             lane_of: self.lane_of,
             tenants: tenant_of.map(|tenant_of| (tenant_of, tenants)),
-        })))
+            metrics: self.metrics,
+        });
+        let name = self.name.as_deref().unwrap_or("lanes");
+        let weak = Arc::downgrade(&shared) as Weak<dyn Measure>;
+        shared.metrics.watch(name.into(), weak);
+        Ok(Lanes(shared))
     }
 }
 

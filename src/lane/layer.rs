@@ -159,6 +159,7 @@ impl Lanes {
     fn admit(&self, head: &mut Parts, side: Side) -> Result<(Held, Scope), Response<()>> {
         let shared = &self.0;
         let now = self.now();
+        shared.metrics.look(now);
         let number = shared
             .by_function(head)
             .unwrap_or_else(|| shared.by_criticality(criticality(head)));

@@ -25,7 +25,10 @@ pub(crate) use scope::current;
 pub use measured::{LaneMeasured, TenantMeasured};
 
 use self::layer::Side;
-use crate::criticality::Criticality;
+use crate::{
+    criticality::Criticality,
+    telemetry::{Measure, Measures, Metrics},
+};
 
 /// Adaptive limits of concurrency, a lane for each class of calls. A clone is the same lanes.
 ///
@@ -92,6 +95,7 @@ struct Shared {
     lanes: Box<[Named]>,
     lane_of: Option<Function>,
     tenants: Option<(TenantOf, Tenants)>,
+    metrics: Metrics,
 }
 
 struct Named {
@@ -179,6 +183,16 @@ impl Shared {
             TenantOf::Function(tenant_of) => tenant_of(head),
         };
         tenants.try_admit(now, tenant, lane)
+    }
+}
+
+impl Measure for Shared {
+    fn what(&self) -> Measures {
+        Measures::Lanes
+    }
+
+    fn lanes(&self) -> Vec<LaneMeasured> {
+        LaneMeasured::all(self, self.epoch.elapsed())
     }
 }
 

@@ -33,12 +33,14 @@ use std::time::Duration;
 use tonic::Code;
 
 use crate::{
+    lane::LaneMeasured,
     log::AttemptKind,
     measured::{BreakerMeasured, EndpointMeasured, MethodMeasured},
 };
 
 pub(crate) use call::{AttemptTelemetry, CallTelemetry};
 pub(crate) use channel::{MethodTelemetry, Telemetry};
+pub(crate) use metrics::Metrics;
 pub use observers::{HedgeEvent, HedgeEventKind, HedgeStart};
 
 /// How long a provider that was not there is not looked for again: a call in a tenth of a second
@@ -46,13 +48,34 @@ pub use observers::{HedgeEvent, HedgeEventKind, HedgeStart};
 #[cfg(feature = "telemetry")]
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What the gauges read of a channel, each no more than it shows.
+/// What the gauges read of a channel, or of lanes, each no more than it shows.
 #[cfg_attr(not(feature = "telemetry"), expect(dead_code, reason = "no gauges"))]
 pub(crate) trait Measure: Send + Sync {
-    fn methods(&self) -> Vec<MethodMeasured>;
-    fn budget(&self) -> Option<f64>;
-    fn breakers(&self) -> Vec<BreakerMeasured>;
-    fn endpoints(&self) -> Vec<EndpointMeasured>;
+    fn what(&self) -> Measures {
+        Measures::Channel
+    }
+    fn methods(&self) -> Vec<MethodMeasured> {
+        Vec::new()
+    }
+    fn budget(&self) -> Option<f64> {
+        None
+    }
+    fn breakers(&self) -> Vec<BreakerMeasured> {
+        Vec::new()
+    }
+    fn endpoints(&self) -> Vec<EndpointMeasured> {
+        Vec::new()
+    }
+    fn lanes(&self) -> Vec<LaneMeasured> {
+        Vec::new()
+    }
+}
+
+/// Whose name its series have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Measures {
+    Channel,
+    Lanes,
 }
 
 /// What is known of an attempt when it starts.
@@ -106,7 +129,7 @@ impl AttemptEnd {
 
 /// The further attempts of a call.
 #[derive(Clone, Copy, Debug, Default)]
-struct Further {
+pub(crate) struct Further {
     hedges: u32,
     retries: u32,
     replacements: u32,

@@ -131,3 +131,14 @@ pub(super) const ENDPOINT_IN_FLIGHT: &str = "hedge.endpoint.in_flight";
 /// The latency that the next attempt at an endpoint should expect.
 pub(super) const ENDPOINT_LATENCY: &str = "hedge.endpoint.latency";
 pub(super) const ENDPOINT: &str = "endpoint";
+
+// Metrics of lanes.
+/// The lanes' name.
+pub(super) const LANES: &str = "lanes";
+pub(super) const LANE: &str = "lane";
+/// The most calls in flight.
+pub(super) const LANE_LIMIT: &str = "hedge.lane.limit";
+/// Calls and their hedges in flight.
+pub(super) const LANE_IN_FLIGHT: &str = "hedge.lane.in_flight";
+/// Calls that were let in or not; `outcome` is `admitted` or `shed`.
+pub(super) const LANE_CALLS: &str = "hedge.lane.calls";

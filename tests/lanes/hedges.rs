@@ -165,7 +165,7 @@ async fn a_hedge_is_within_its_tenants_share() {
 }
 
 /// A gateway's own calls: their hedges take places in the lane of the request that they are made
-/// for, its streamed answer included.
+/// for.
 #[tokio::test(start_paused = true)]
 async fn hedges_of_what_a_request_causes() {
     for limit in [1, 2] {

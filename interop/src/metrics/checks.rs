@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use interop::{Outcome, ensure};
 
 use crate::{
+    admission::{Admitted, LANES},
     documented::Metric,
     prometheus::{Prometheus, Time},
     traffic::{BROKEN, INVENTED, REFUSING, Sent, TAIL},
@@ -353,6 +354,22 @@ impl Scraped<'_> {
             replacements == logged && logged > 0.0,
             "{replacements}, {logged} logged"
         );
+        Ok(())
+    }
+
+    /// What the lane let in and shed is what its callers saw.
+    pub(crate) async fn lanes(&self, seen: Admitted) -> Outcome {
+        let names = ["lanes", "lane", "outcome"];
+        let calls = self.by("hedge_lane_calls_total", names).await?;
+        let of = |outcome: &str| [LANES, "only", outcome].map(str::to_owned);
+        let expected = [("admitted", seen.admitted), ("shed", seen.shed)];
+        let expected = expected.map(|(outcome, count)| (of(outcome), count as f64));
+        ensure!(calls == BTreeMap::from(expected), "{calls:?}, {seen:?}");
+        ensure!(seen.admitted > 0 && seen.shed > 0, "{seen:?}");
+        let limit = self.last("hedge_lane_limit").await?;
+        ensure!(limit == 1.0, "{limit}");
+        let in_flight = self.last("hedge_lane_in_flight").await?;
+        ensure!(in_flight == 0.0, "{in_flight}");
         Ok(())
     }
 

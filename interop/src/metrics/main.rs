@@ -4,6 +4,7 @@
 //! calls are the same for each check: they are made once, and then asked about. `look` leaves the
 //! asking to a person, at the address that it prints.
 
+mod admission;
 mod checks;
 mod dashboard;
 mod documented;
@@ -70,7 +71,9 @@ async fn look(folder: &Path) -> Result<(), Box<dyn Error>> {
     let prometheus = Prometheus::start(folder, page.port).await?;
     let calls = async {
         for round in 1.. {
-            let _channels = traffic::run(&page.provider).await?;
+            let (traffic, admission) =
+                tokio::join!(traffic::run(&page.provider), admission::run(&page.provider));
+            let (_channels, _lanes) = (traffic?, admission?);
             if round == ROUNDS_TO_SEE {
                 println!("{}", prometheus.url());
             }
@@ -89,7 +92,9 @@ async fn run(folder: &Path) -> Result<Vec<(String, Outcome)>, Box<dyn Error>> {
     let page = Page::open().await?;
     let prometheus = Prometheus::start(folder, page.port).await?;
     let start = prometheus.scraped().await?;
-    let (sent, channels) = traffic::run(&page.provider).await?;
+    let (traffic, admission) =
+        tokio::join!(traffic::run(&page.provider), admission::run(&page.provider));
+    let ((sent, channels), (admitted, lanes)) = (traffic?, admission?);
     let end = prometheus.scraped().await?;
     let scraped = Scraped {
         prometheus: &prometheus,
@@ -138,6 +143,7 @@ async fn run(folder: &Path) -> Result<Vec<(String, Outcome)>, Box<dyn Error>> {
     add("win-rate allowance", scraped.allowance().await);
     add("endpoints", scraped.endpoints().await);
     add("cardinality", scraped.cardinality().await);
+    add("lanes", scraped.lanes(admitted).await);
     for (number, query) in (1..).zip(documented::queries()?) {
         add(
             &format!("documented query {number}"),
@@ -145,8 +151,8 @@ async fn run(folder: &Path) -> Result<Vec<(String, Outcome)>, Box<dyn Error>> {
         );
     }
     checks.extend(dashboard::checks(&prometheus, (start, end)).await?);
-    // Until here: a channel that is gone has no gauges.
-    drop(channels);
+    // Until here: what is gone has no gauges.
+    drop((channels, lanes));
     prometheus.stop().await?;
     Ok(checks)
 }

@@ -36,7 +36,7 @@ pub(crate) const REFUSING: &str = "refusing";
 pub(crate) const INVENTED: u64 = 1_000;
 
 /// So long that there are some scrapes of each thing.
-const LENGTH: Duration = Duration::from_secs(10);
+pub(crate) const LENGTH: Duration = Duration::from_secs(10);
 
 /// Between two calls of the tail.
 const PACE: Duration = Duration::from_millis(10);

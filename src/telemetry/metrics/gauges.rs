@@ -1,4 +1,4 @@
-//! The gauges: what a channel's snapshot says, when a reader asks.
+//! The gauges: what a snapshot of a channel or of lanes says, when a reader asks.
 //!
 //! A callback can't be taken back from OpenTelemetry's API, so there is one set of them for each
 //! provider and none for each channel: a channel that is gone is a weak reference that leads
@@ -13,7 +13,7 @@ use opentelemetry::{
 use parking_lot::Mutex;
 
 use super::{Measure, names};
-use crate::{BreakerState, measured::MethodMeasured};
+use crate::{BreakerState, LaneMeasured, measured::MethodMeasured, telemetry::Measures};
 
 /// A channel's name, and the channel.
 pub(super) type Named = (Arc<str>, Weak<dyn Measure>);
@@ -38,8 +38,12 @@ impl Channels {
     fn live(&self) -> Vec<(KeyValue, Arc<dyn Measure>)> {
         let channels = self.0.lock();
         let live = channels.iter().filter_map(|(target, channel)| {
-            let target = KeyValue::new(names::GRPC_TARGET, target.clone());
-            Some((target, channel.upgrade()?))
+            let channel = channel.upgrade()?;
+            let key = match channel.what() {
+                Measures::Channel => names::GRPC_TARGET,
+                Measures::Lanes => names::LANES,
+            };
+            Some((KeyValue::new(key, target.clone()), channel))
         });
         live.collect()
     }
@@ -50,7 +54,7 @@ type Show = fn(&dyn Measure, &mut dyn FnMut(f64, &[KeyValue]));
 
 /// Adds the gauges to a meter.
 pub(super) fn register(meter: &Meter, channels: &Arc<Channels>) {
-    let gauges: [(&'static str, &'static str, &'static str, Show); 8] = [
+    let gauges: [(&'static str, &'static str, &'static str, Show); 10] = [
         (
             names::THRESHOLD_NOW,
             "The threshold that a call must outrun to be hedged",
@@ -99,6 +103,18 @@ pub(super) fn register(meter: &Meter, channels: &Arc<Channels>) {
             "s",
             endpoint_latencies,
         ),
+        (
+            names::LANE_LIMIT,
+            "The most calls in flight in a lane",
+            "{call}",
+            lane_limits,
+        ),
+        (
+            names::LANE_IN_FLIGHT,
+            "Calls and their hedges in flight in a lane",
+            "{call}",
+            lanes_in_flight,
+        ),
     ];
     for (name, what, unit, show) in gauges {
         let channels = channels.clone();
@@ -108,6 +124,25 @@ pub(super) fn register(meter: &Meter, channels: &Arc<Channels>) {
             .with_unit(unit)
             .with_callback(move |to| observe(&channels, show, to))
             .build();
+    }
+    // Counted by the lane itself: an instrument would cost more than an admission does.
+    let channels = channels.clone();
+    meter
+        .u64_observable_counter(names::LANE_CALLS)
+        .with_description("Calls that a lane let in or shed")
+        .with_unit("{call}")
+        .with_callback(move |to| {
+            observe(&channels, lane_calls, &Whole(to));
+        })
+        .build();
+}
+
+/// Shows counts to an instrument that takes whole numbers.
+struct Whole<'a>(&'a dyn AsyncInstrument<u64>);
+
+impl AsyncInstrument<f64> for Whole<'_> {
+    fn observe(&self, count: f64, attributes: &[KeyValue]) {
+        self.0.observe(count as u64, attributes);
     }
 }
 
@@ -194,6 +229,34 @@ fn endpoint_latencies(channel: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValu
         if let Some(latency) = endpoint.latency {
             let name = KeyValue::new(names::ENDPOINT, endpoint.name.clone());
             show(latency.as_secs_f64(), &[name]);
+        }
+    }
+}
+
+fn lane(measured: &LaneMeasured) -> KeyValue {
+    KeyValue::new(names::LANE, measured.name.clone())
+}
+
+fn lane_limits(lanes: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for of in &lanes.lanes() {
+        show(of.limit.into(), &[lane(of)]);
+    }
+}
+
+fn lanes_in_flight(lanes: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for of in &lanes.lanes() {
+        show(of.in_flight.into(), &[lane(of)]);
+    }
+}
+
+fn lane_calls(lanes: &dyn Measure, show: &mut dyn FnMut(f64, &[KeyValue])) {
+    for of in &lanes.lanes() {
+        for (outcome, count) in [("admitted", of.admitted), ("shed", of.shed)] {
+            // Exact up to 2^53.
+            show(
+                count as f64,
+                &[lane(of), KeyValue::new(names::OUTCOME, outcome)],
+            );
         }
     }
 }
