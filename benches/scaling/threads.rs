@@ -4,7 +4,10 @@ use std::{hint::black_box, thread, time::Duration};
 
 use tonic::transport::Endpoint;
 use tonic_hedge::{BreakerPolicy, BudgetPolicy, EndpointSpec, HedgedChannel, bench::Inside};
-use tonic_hedge_engine::measure::{Admission, Breaker, Budget, LatencyEstimator, Ring};
+use tonic_hedge_engine::{
+    lane::{Lane, LaneOutcome, LanePolicy, TenantPolicy, Tenants},
+    measure::{Admission, Breaker, Budget, LatencyEstimator, Ring},
+};
 
 use crate::{
     Outcome,
@@ -41,7 +44,12 @@ pub(crate) fn times() -> Outcome<Vec<Row>> {
     let channel = HedgedChannel::builder().endpoints(specs).build()?;
     let inside = Inside::of(&channel);
 
-    let operations: [(&'static str, Operation<'_>); 6] = [
+    let wide = LanePolicy::default().minimum(1_000).maximum(1_000);
+    let lane = Lane::new(&wide)?;
+    let tenants = Tenants::new(&TenantPolicy::default(), [Lane::new(&wide)?])?;
+    let names: Vec<_> = (0..1_000).map(|n| format!("tenant {n}")).collect();
+
+    let operations: [(&'static str, Operation<'_>); 9] = [
         ("record of a latency", &|now, n| {
             ring.record(now, latencies[n % latencies.len()]);
         }),
@@ -62,6 +70,18 @@ pub(crate) fn times() -> Outcome<Vec<Row>> {
             if let Admission::Closed = breaker.admit(now) {
                 breaker.record(now, false);
             }
+        }),
+        ("lane: admission", &|now, _| {
+            drop(black_box(lane.try_admit(now)));
+        }),
+        ("lane: admission and end", &|now, _| {
+            if let Some(permit) = lane.try_admit(now) {
+                permit.finish(now, LaneOutcome::Answered);
+            }
+        }),
+        ("lane: admission of 1,000 tenants", &|now, n| {
+            let tenant = &names[n % names.len()];
+            drop(black_box(tenants.try_admit(now, Some(tenant), 0)));
         }),
     ];
     let mut rows = Vec::new();
