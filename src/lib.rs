@@ -40,6 +40,7 @@
 //! - How many calls may be in flight, before a channel or in a server: [`Lanes`].
 //! - For one method of a `.proto` that cannot be changed: [`MethodPolicy`].
 //! - For one request: [`RequestExt`] and [`Criticality`].
+//! - What passes through a server to the calls that it makes: [`InheritLayer`].
 //! - What happened: [`ResponseExt`] and [`CallLog`] for one call, [`Measured`] for the channel.
 //!
 //! The options of a `.proto` that go beyond `idempotency_level` are in `hedge/v1/hedge.proto`,
@@ -76,6 +77,7 @@ mod descriptor;
 mod endpoint;
 mod error;
 mod hooks;
+mod inherit;
 mod lane;
 mod log;
 mod measured;
@@ -94,14 +96,14 @@ mod telemetry;
 pub use budget::{Budget, RetryBudget};
 pub use channel::{Builder, HedgedChannel, IntoDnsEndpoint, IntoEndpoint, ResponseFuture};
 pub use circuit::BreakerScope;
-pub use criticality::{
-    Criticality, CriticalityBody, CriticalityFuture, CriticalityLayer, CriticalityScope,
-    CriticalityService,
-};
+pub use criticality::Criticality;
 pub use descriptor::DescriptorError;
 pub use endpoint::{Destination, EndpointSpec, EndpointState};
 pub use error::BuildError;
 pub use hooks::{AttemptResult, Classification, NextAttempt};
+pub use inherit::{
+    InheritBody, InheritFuture, InheritLayer, InheritScope, InheritService, Inherited,
+};
 pub use lane::{
     LaneBody, LaneFuture, LaneLayer, LaneMeasured, LaneService, Lanes, LanesBuilder, LanesError,
     TenantMeasured,
