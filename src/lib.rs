@@ -41,6 +41,7 @@
 //! - For one method of a `.proto` that cannot be changed: [`MethodPolicy`].
 //! - For one request: [`RequestExt`] and [`Criticality`].
 //! - What passes through a server to the calls that it makes: [`InheritLayer`].
+//! - What a process that starts goes on from: [`Learned`], [`LanesLearned`].
 //! - What happened: [`ResponseExt`] and [`CallLog`] for one call, [`Measured`] for the channel.
 //!
 //! The options of a `.proto` that go beyond `idempotency_level` are in `hedge/v1/hedge.proto`,
@@ -50,7 +51,8 @@
 //!
 //! - `telemetry` (on by default): spans and metrics through the OpenTelemetry API. No SDK comes with
 //!   it, and without a provider nothing is recorded.
-//! - `serde`: what [`HedgedChannel::measured`] returns can be serialized.
+//! - `serde`: what [`HedgedChannel::measured`] returns can be serialized, and what a process hands on
+//!   to the next ([`Learned`], [`LanesLearned`]) also read again.
 //! - `reflection`: `Builder::reflection`, which learns a channel's methods from its server.
 //! - `service-config`: gRPC's service config, `Builder::service_config`.
 //! - `quantiles`: the CKMS summary of the crate `quantiles` as a second `Estimator`.
@@ -79,6 +81,7 @@ mod error;
 mod hooks;
 mod inherit;
 mod lane;
+mod learned;
 mod log;
 mod measured;
 mod method;
@@ -108,6 +111,7 @@ pub use lane::{
     LaneBody, LaneFuture, LaneLayer, LaneMeasured, LaneService, Lanes, LanesBuilder, LanesError,
     TenantMeasured,
 };
+pub use learned::{LanesLearned, Learned};
 pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
 pub use measured::{BreakerMeasured, EndpointMeasured, EstimateMeasured, Measured, MethodMeasured};
 pub use method::{Estimator, MethodPolicy};
