@@ -252,3 +252,36 @@ async fn a_slow_region_raises_its_own_threshold() {
     let hedged = calls(&channel, NEAR, 100).await;
     assert!(hedged <= 10, "{hedged} of 100 hedged: it aims at 5");
 }
+
+/// By default a call has one hedge, also one that failed early: the original is waited for, which is
+/// answered. More are for the user to allow.
+#[tokio::test(start_paused = true)]
+async fn a_call_has_one_hedge() {
+    let attempts = async |hedge: Hedge, builds: fn(Builder) -> Builder| {
+        let world = World::new(20, 20);
+        let channel = builds(world.builder(hedge)).build().unwrap();
+        let message = ProbeRequest {
+            delay_ms: 1_000,
+            status: Code::Unavailable as u32,
+            ..request("call")
+        };
+        let mut client = ProbeClient::new(channel.clone());
+        let response = client.get(to(NEAR, message)).await.unwrap();
+        let log = response.call_log().unwrap().clone();
+        let outcomes = log.attempts().iter().map(|it| it.outcome());
+        (outcomes.collect::<Vec<_>>(), get(&channel).hedges)
+    };
+    let after = || Hedge::after(ms(50));
+    let failed = AttemptOutcome::Failed(Code::Unavailable);
+    let won = AttemptOutcome::Won(Code::Ok);
+    // Three attempts are the default, and five would not change it.
+    let one = (vec![won, failed], 1);
+    assert_eq!(attempts(after(), |it| it).await, one);
+    assert_eq!(attempts(after(), |it| it.max_attempts(5)).await, one);
+    let two = (vec![AttemptOutcome::Discarded, failed, won], 2);
+    assert_eq!(attempts(after().max_hedges(2), |it| it).await, two);
+    let three_at_once = after().max_concurrent(3);
+    assert_eq!(attempts(three_at_once, |it| it).await, two);
+    let but_one_hedge = after().max_concurrent(3).max_hedges(1);
+    assert_eq!(attempts(but_one_hedge, |it| it).await, one);
+}

@@ -27,7 +27,7 @@ use http::{HeaderMap, Request, Response};
 use tokio::time::{Instant, sleep_until};
 use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::{
-    policy::Timing,
+    policy::{Hedge, Timing},
     race::{MAX_UNSENT, Rules},
 };
 
@@ -209,6 +209,7 @@ impl CallHost {
         Rules {
             max_attempts,
             max_concurrent: hedge.map_or(1, |hedge| hedge.max_concurrent),
+            max_hedges: hedge.map_or(0, Hedge::hedges),
             hedging: hedge.is_some() && max_attempts > 1,
             retries: self.method.retry(hedge.is_some()).enabled,
             eager: hedge.is_some_and(|hedge| hedge.timing == Timing::OnFailure),
