@@ -48,9 +48,7 @@ impl World {
             InMemory::start(name, move |arrival| answer(arrival, Arc::clone(&takes)))
         };
         Self {
-            replicas: ["near-1", "near-2", "far-1", "far-2"]
-                .map(|name| replica(name))
-                .into(),
+            replicas: ["near-1", "near-2", "far-1", "far-2"].map(replica).into(),
             takes,
         }
     }
