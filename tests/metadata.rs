@@ -109,8 +109,7 @@ async fn md2_attempt_count() {
         }
     })
     .await;
-    let hedge = Hedge::after(Duration::from_millis(20)).max_hedges(3);
-    let builder = fleet.builder().hedge(hedge).max_attempts(4);
+    let builder = fleet.builder().max_attempts(4);
     let mut client = ProbeClient::new(fleet.channel(builder).await);
     let mut message = Request::new(request("1"));
     let name = "grpc-previous-rpc-attempts";

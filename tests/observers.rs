@@ -225,7 +225,7 @@ async fn on_hedge_after_a_failure_has_no_threshold() {
     };
     let replicas = ["a", "b", "c"].map(|name| InMemory::start(name, script));
     let channel = builder(&replicas)
-        .hedge(Hedge::after(20 * MS).max_hedges(2))
+        .hedge(Hedge::after(20 * MS))
         .on_hedge(move |start: HedgeStart| {
             seen.send((start.attempts, start.threshold)).unwrap();
             async { Ok::<(), io::Error>(()) }

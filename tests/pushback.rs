@@ -22,11 +22,6 @@ fn unavailable(pushback: &str) -> Answer {
     Err(status)
 }
 
-/// As many as the attempts allow.
-fn three_hedges() -> Hedge {
-    Hedge::after(Duration::from_millis(20)).max_hedges(3)
-}
-
 /// Case 11, PB1: what is no delay ends all further attempts, with the server's own status.
 #[tokio::test]
 async fn case_11_stop_values() {
@@ -71,7 +66,7 @@ async fn case_11_stop_lets_running_attempts_go_on() {
         }
     })
     .await;
-    let builder = fleet.builder().hedge(three_hedges()).max_attempts(4);
+    let builder = fleet.builder().max_attempts(4);
     let channel = fleet.channel(builder).await;
     let mut client = ProbeClient::new(channel.clone());
     let call = tokio::spawn(async move { client.get(request("1")).await });
@@ -110,7 +105,6 @@ async fn case_11_stop_is_sticky() {
     .await;
     let builder = fleet
         .builder()
-        .hedge(three_hedges())
         .retry(Retry::default().base(Duration::ZERO))
         .max_attempts(4);
     let channel = fleet.channel(builder).await;
@@ -173,8 +167,7 @@ async fn pb6_hedge_in_flight_gets_pushback() {
         }
     })
     .await;
-    let builder = fleet.builder().hedge(three_hedges());
-    let mut client = ProbeClient::new(fleet.channel(builder).await);
+    let mut client = ProbeClient::new(fleet.channel(fleet.builder()).await);
     let response = client.get(request("1")).await.unwrap();
     opened.passed().await;
     let log = response.call_log().unwrap();

@@ -490,10 +490,7 @@ async fn rc18_older_attempt_answers_after_newer_failed() {
         }
     })
     .await;
-    let builder = fleet
-        .builder()
-        .hedge(Hedge::after(Duration::from_millis(20)).max_hedges(2));
-    let mut client = ProbeClient::new(fleet.channel(builder).await);
+    let mut client = ProbeClient::new(fleet.channel(fleet.builder()).await);
     let call = tokio::spawn(async move { client.get(request("1")).await });
     // The first hedge's failure starts the second at once; then the attempts are used up.
     fleet

@@ -251,8 +251,8 @@ async fn a_slow_region_raises_its_own_threshold() {
     assert!(hedged <= 10, "{hedged} of 100 hedged: it aims at 5");
 }
 
-/// By default a call has one hedge, also one that failed early: the original is waited for, which is
-/// answered. More are for the user to allow.
+/// A call that is slow has one hedge, however slow that is. One that fails beside the original is
+/// followed by another, unless the user wants one in all: then the original is waited for.
 #[tokio::test(start_paused = true)]
 async fn a_call_has_one_hedge() {
     let attempts = async |hedge: Hedge, builds: fn(Builder) -> Builder| {
@@ -272,14 +272,20 @@ async fn a_call_has_one_hedge() {
     let after = || Hedge::after(ms(50));
     let failed = AttemptOutcome::Failed(Code::Unavailable);
     let won = AttemptOutcome::Won(Code::Ok);
-    // Three attempts are the default, and five would not change it.
-    let one = (vec![won, failed], 1);
-    assert_eq!(attempts(after(), |it| it).await, one);
-    assert_eq!(attempts(after(), |it| it.max_attempts(5)).await, one);
     let two = (vec![AttemptOutcome::Discarded, failed, won], 2);
+    assert_eq!(attempts(after(), |it| it).await, two);
     assert_eq!(attempts(after().max_hedges(2), |it| it).await, two);
-    let three_at_once = after().max_concurrent(3);
-    assert_eq!(attempts(three_at_once, |it| it).await, two);
-    let but_one_hedge = after().max_concurrent(3).max_hedges(1);
-    assert_eq!(attempts(but_one_hedge, |it| it).await, one);
+    // More attempts would not change it.
+    let one = (vec![won, failed], 1);
+    let one_hedge = || after().max_hedges(1);
+    assert_eq!(attempts(one_hedge(), |it| it).await, one);
+    assert_eq!(attempts(one_hedge(), |it| it.max_attempts(5)).await, one);
+    let three_at_once = one_hedge().max_concurrent(3);
+    assert_eq!(attempts(three_at_once, |it| it).await, one);
+
+    // Nothing fails: both are slow, for many thresholds.
+    let world = World::new(1_000, 1_000);
+    let channel = world.channel(after());
+    assert!(call(&channel, NEAR, STUCK).await.hedged());
+    assert_eq!((get(&channel).attempts, get(&channel).hedges), (2, 1));
 }

@@ -268,7 +268,7 @@ fn the_threshold_counts_again_from_the_attempt_that_a_failure_started() {
     play(rules, &script);
 }
 
-/// The one hedge that a call has by default has failed: the original is waited for, and when that fails
+/// The one hedge that a call may have has failed: the original is waited for, and when that fails
 /// too a retry follows, as after any failure.
 #[test]
 fn one_hedge_is_one_however_it_ends() {

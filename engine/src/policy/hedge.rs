@@ -30,9 +30,10 @@ pub struct Hedge {
     pub target_quantile: f64,
     /// Attempts in flight at once, the original included. Default 2; at least 2.
     pub max_concurrent: u32,
-    /// Hedges of one call, whichever way they end: one that fails early is not followed by another
-    /// while the original runs. Default one fewer than `max_concurrent`, which is one; at least 1.
-    /// Retries are no hedges.
+    /// Hedges of one call, whichever way they end. Default `None`: what is outrun starts no more than
+    /// `max_concurrent` has room for, which is one, and one that fails beside the original is
+    /// followed by another while there are attempts (gRFC A6). With `Some(1)` a call has one,
+    /// also where it fails early: then the original is waited for. At least 1. Retries are no hedges.
     pub max_hedges: Option<u32>,
     /// Recent calls that the estimate needs before any hedge fires. Default 20; at least 1.
     pub minimum_samples: u64,
@@ -279,8 +280,7 @@ impl Hedge {
 
     /// Hedges of one call, at most.
     pub fn hedges(&self) -> u32 {
-        let others = self.max_concurrent.saturating_sub(1);
-        self.max_hedges.unwrap_or(others)
+        self.max_hedges.unwrap_or(u32::MAX)
     }
 
     /// Whether the delay is measured, so that gate 5 asks for samples.
