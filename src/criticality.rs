@@ -1,25 +1,18 @@
 //! How much an answer matters: on the request, in the surrounding task, and over the wire.
 //!
 //! A request that nobody waits for must stay so through the calls that it causes: a client
-//! sends the metadata key `x-criticality`, [`CriticalityLayer`] in a tonic server opens a scope
-//! from it, and calls made inside the scope inherit it. Metadata rather than OpenTelemetry
+//! sends the metadata key `x-criticality`, and calls that a tonic server makes in the scope of an
+//! [`InheritLayer`](crate::InheritLayer) inherit it. Metadata rather than OpenTelemetry
 //! baggage: it works without a propagator installed, and goes no further than gRPC.
-
-mod layer;
 
 use std::future::Future;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tokio::task::futures::TaskLocalFuture;
 
-pub use layer::{CriticalityBody, CriticalityFuture, CriticalityLayer, CriticalityService};
+use crate::inherit::{InheritScope, Inherited};
 
 /// The metadata key that carries it.
 pub(crate) const CRITICALITY: HeaderName = HeaderName::from_static("x-criticality");
-
-tokio::task_local! {
-    static CURRENT: Criticality;
-}
 
 /// How much an answer matters, for the seventh gate.
 ///
@@ -49,11 +42,12 @@ impl Criticality {
 
     /// The criticality of the innermost scope that this task is in.
     pub fn current() -> Option<Self> {
-        CURRENT.try_with(|current| *current).ok()
+        Inherited::current().criticality()
     }
 
     /// Runs `work` with this criticality for the calls that it makes. Scopes nest: the inner
-    /// one counts. A task that `work` spawns is not in the scope.
+    /// one counts. All else that calls inherit is as where this is called. A task that `work`
+    /// spawns is not in the scope.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -69,15 +63,19 @@ impl Criticality {
     /// assert_eq!(Criticality::current(), None);
     /// # }
     /// ```
-    pub fn scope<F: Future>(self, work: F) -> CriticalityScope<F> {
-        CURRENT.scope(self, work)
+    pub fn scope<F: Future>(self, work: F) -> InheritScope<F> {
+        Inherited::current().with_criticality(self).scope(work)
     }
 
-    /// Of a call: the strongest word first. `said` by its request, else by its metadata, else by the
-    /// task that makes it.
-    pub(crate) fn of_call(said: Option<Self>, metadata: impl FnOnce() -> Option<Self>) -> Self {
+    /// Of a call: the strongest word first. `said` by its request, else by its metadata, else
+    /// `inherited` from the task that makes it.
+    pub(crate) fn of_call(
+        said: Option<Self>,
+        metadata: impl FnOnce() -> Option<Self>,
+        inherited: impl FnOnce() -> Option<Self>,
+    ) -> Self {
         said.or_else(metadata)
-            .or_else(Self::current)
+            .or_else(inherited)
             .unwrap_or_default()
     }
 
@@ -103,9 +101,6 @@ impl Criticality {
         }
     }
 }
-
-/// The future of [`Criticality::scope`].
-pub type CriticalityScope<F> = TaskLocalFuture<Criticality, F>;
 
 #[cfg(test)]
 mod tests {

@@ -40,6 +40,8 @@
 //! - How many calls may be in flight, before a channel or in a server: [`Lanes`].
 //! - For one method of a `.proto` that cannot be changed: [`MethodPolicy`].
 //! - For one request: [`RequestExt`] and [`Criticality`].
+//! - What passes through a server to the calls that it makes: [`InheritLayer`].
+//! - What a process that starts goes on from: [`Learned`], [`LanesLearned`].
 //! - What happened: [`ResponseExt`] and [`CallLog`] for one call, [`Measured`] for the channel.
 //!
 //! The options of a `.proto` that go beyond `idempotency_level` are in `hedge/v1/hedge.proto`,
@@ -49,7 +51,8 @@
 //!
 //! - `telemetry` (on by default): spans and metrics through the OpenTelemetry API. No SDK comes with
 //!   it, and without a provider nothing is recorded.
-//! - `serde`: what [`HedgedChannel::measured`] returns can be serialized.
+//! - `serde`: what [`HedgedChannel::measured`] returns can be serialized, and what a process hands on
+//!   to the next ([`Learned`], [`LanesLearned`]) also read again.
 //! - `reflection`: `Builder::reflection`, which learns a channel's methods from its server.
 //! - `service-config`: gRPC's service config, `Builder::service_config`.
 //! - `quantiles`: the CKMS summary of the crate `quantiles` as a second `Estimator`.
@@ -76,7 +79,9 @@ mod descriptor;
 mod endpoint;
 mod error;
 mod hooks;
+mod inherit;
 mod lane;
+mod learned;
 mod log;
 mod measured;
 mod method;
@@ -94,18 +99,19 @@ mod telemetry;
 pub use budget::{Budget, RetryBudget};
 pub use channel::{Builder, HedgedChannel, IntoDnsEndpoint, IntoEndpoint, ResponseFuture};
 pub use circuit::BreakerScope;
-pub use criticality::{
-    Criticality, CriticalityBody, CriticalityFuture, CriticalityLayer, CriticalityScope,
-    CriticalityService,
-};
+pub use criticality::Criticality;
 pub use descriptor::DescriptorError;
 pub use endpoint::{Destination, EndpointSpec, EndpointState};
 pub use error::BuildError;
 pub use hooks::{AttemptResult, Classification, NextAttempt};
+pub use inherit::{
+    InheritBody, InheritFuture, InheritLayer, InheritScope, InheritService, Inherited,
+};
 pub use lane::{
     LaneBody, LaneFuture, LaneLayer, LaneMeasured, LaneService, Lanes, LanesBuilder, LanesError,
     TenantMeasured,
 };
+pub use learned::{LanesLearned, Learned};
 pub use log::{AttemptKind, AttemptLog, AttemptOutcome, CallLog, ResponseExt};
 pub use measured::{BreakerMeasured, EndpointMeasured, EstimateMeasured, Measured, MethodMeasured};
 pub use method::{Estimator, MethodPolicy};

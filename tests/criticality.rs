@@ -15,7 +15,7 @@ use tonic::{
     transport::{Channel, Server},
 };
 use tonic_hedge::{
-    Criticality, CriticalityLayer, EndpointSpec, Hedge, HedgedChannel, RequestExt, ResponseExt,
+    Criticality, EndpointSpec, Hedge, HedgedChannel, InheritLayer, RequestExt, ResponseExt,
 };
 
 fn ms(millis: u64) -> Duration {
@@ -114,7 +114,7 @@ fn relay(name: &str, to: HedgedChannel) -> (Channel, Arc<Seen>) {
     });
     let (channel, incoming) = pipe();
     let server = Server::builder()
-        .layer(CriticalityLayer::new())
+        .layer(InheritLayer::new())
         .add_service(service);
     tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
     (channel, seen)

@@ -372,6 +372,17 @@ async fn hold_max_attempts() {
     told.only_hold("max_attempts", "1", "1");
 }
 
+/// What a hedge causes is not hedged: all else is said of the policy that would have applied.
+#[tokio::test]
+async fn hold_inherited() {
+    let mut world = World::new(2, |builder| builder.hedge(Hedge::after(DELAY))).await;
+    let mut request = slow();
+    let mark = "1".parse().unwrap();
+    request.metadata_mut().insert("x-hedge", mark);
+    let told = world.held(GET, request).await;
+    told.only_hold("inherited", "true", "false");
+}
+
 /// TH13: a deadline shorter than the threshold.
 #[tokio::test]
 async fn hold_deadline() {

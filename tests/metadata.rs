@@ -39,7 +39,8 @@ fn shared(metadata: &MetadataMap) -> Vec<(String, Vec<u8>)> {
     let mut pairs: Vec<_> = headers
         .iter()
         .filter(|(name, _)| {
-            !["grpc-previous-rpc-attempts", wire::AUTHORITY].contains(&name.as_str())
+            let by_design = ["grpc-previous-rpc-attempts", "x-hedge", wire::AUTHORITY];
+            !by_design.contains(&name.as_str())
         })
         .map(|(name, value)| (name.to_string(), value.as_bytes().to_vec()))
         .collect();

@@ -62,6 +62,7 @@ fn all_gates_and_holds_are_there() {
         | Hold::Saturation
         | Hold::OtherEndpoint
         | Hold::Lane
+        | Hold::Inherited
         | Hold::MaxAttempts
         | Hold::Deadline => hold.name(),
     };
@@ -71,6 +72,7 @@ fn all_gates_and_holds_are_there() {
         Hold::Saturation,
         Hold::OtherEndpoint,
         Hold::Lane,
+        Hold::Inherited,
         Hold::MaxAttempts,
         Hold::Deadline,
     ];

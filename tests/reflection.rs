@@ -108,6 +108,31 @@ async fn a_channel_learns_its_methods() {
     }
 }
 
+/// A method that is learnt later goes on from what was handed on when the channel was built: nothing else
+/// gives its first call a threshold.
+#[tokio::test]
+async fn a_method_that_is_learnt_goes_on() {
+    let taken = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let learned = serde_json::json!({
+        "taken": {"version": 1, "unix_ms": taken.as_millis() as u64},
+        "methods": {"hedge.testing.v1.Probe/Get": {"window": {"ended": [[5_000, 100]]}}},
+    });
+    let seen = Arc::new(Seen::default());
+    let builder = builder(Offers::V1, plain(), &seen).await;
+    let channel = builder
+        .hedge(Hedge::at(0.95))
+        .resume(
+            serde_json::from_value(learned).unwrap(),
+            Duration::from_secs(60),
+        )
+        .build()
+        .unwrap();
+    learnt(&channel).await;
+    let mut client = ProbeClient::new(channel);
+    let call = tokio::time::timeout(support::PATIENCE, client.get(request("get")));
+    assert!(call.await.unwrap().unwrap().hedge_won());
+}
+
 /// A server without it leaves the channel as it was, which says so.
 #[tokio::test]
 async fn without_reflection_it_stays_at_one_attempt() {

@@ -71,6 +71,8 @@ pub enum Hold {
     OtherEndpoint,
     /// The call's lane, or its tenant's share of it, has no place for one more.
     Lane,
+    /// The call is part of a hedge already: one that came through a server.
+    Inherited,
     /// `max_attempts` are launched.
     MaxAttempts,
     /// Too little of the deadline is left.
@@ -86,6 +88,7 @@ impl Hold {
             Self::Saturation => "saturation",
             Self::OtherEndpoint => "other_endpoint",
             Self::Lane => "lane",
+            Self::Inherited => "inherited",
             Self::MaxAttempts => "max_attempts",
             Self::Deadline => "deadline",
         }

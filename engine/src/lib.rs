@@ -34,7 +34,8 @@
 //! # Crate features
 //!
 //! - `quantiles`: the CKMS summary of the crate of that name as an estimator.
-//! - `serde`: the breaker's state can be serialized.
+//! - `serde`: the breaker's state and a plan can be serialized, and a window's
+//!   [`Latencies`](measure::Latencies) also read again.
 
 pub mod endpoint;
 pub mod gate;

@@ -31,6 +31,7 @@ fn rules() -> Rules {
     Rules {
         max_attempts: 3,
         max_concurrent: 2,
+        max_hedges: 15,
         hedging: true,
         retries: true,
         eager: false,
@@ -795,6 +796,7 @@ async fn rc9_ca2_ten_thousand_schedules_leave_nothing() {
         let rules = Rules {
             max_attempts: rng.u32(1..5),
             max_concurrent: rng.u32(1..4),
+            max_hedges: 15,
             hedging: rng.bool(),
             retries: rng.bool(),
             eager: false,
@@ -867,6 +869,7 @@ async fn an_original_that_is_taken_over_runs_the_same_race() {
         let rules = Rules {
             max_attempts: rng.u32(1..5),
             max_concurrent: rng.u32(1..4),
+            max_hedges: 15,
             hedging: rng.bool(),
             retries: rng.bool(),
             eager: rng.bool(),

@@ -552,6 +552,7 @@ impl World {
         let mut race = Race::new(Rules {
             max_attempts,
             max_concurrent: self.hedge.max_concurrent,
+            max_hedges: 15,
             hedging: max_attempts > 1,
             retries: self.retry.enabled,
             eager: false,

@@ -59,6 +59,7 @@ struct Model<'a> {
     running: Vec<(u64, Launch)>,
     next: Next,
     charged: u32,
+    hedges: u32,
     backoff_free_at: Option<u64>,
     stopped: bool,
     replaced: [u32; 2],
@@ -72,6 +73,7 @@ fn model(script: &Script) -> Story {
         running: Vec::new(),
         next: Next::Launch(0, Kind::Original, None),
         charged: 0,
+        hedges: 0,
         backoff_free_at: None,
         stopped: false,
         replaced: [0, 0],
@@ -136,6 +138,7 @@ impl Model<'_> {
             return;
         };
         self.charged += 1;
+        self.hedges += u32::from(kind == Kind::Hedge);
         self.running.push((now + plan.runs, launch));
         if let Some(after) = plan.hedge_after.filter(|_| self.has_room()) {
             self.next = Next::Hedge(self.allowed_from(now + after));
@@ -162,6 +165,7 @@ impl Model<'_> {
                 if self.replaced[which] < most && now < self.script.deadline {
                     self.replaced[which] += 1;
                     self.charged -= 1;
+                    self.hedges -= u32::from(launch.kind == Kind::Hedge);
                     self.last = Some(launch.id);
                     self.next = Next::Launch(now, launch.kind, Some(launch));
                     return;
@@ -209,6 +213,7 @@ impl Model<'_> {
         rules.hedging
             && !self.stopped
             && running < rules.max_concurrent
+            && self.hedges < rules.max_hedges
             && self.charged < rules.max_attempts
     }
 
@@ -310,7 +315,7 @@ fn any_plan() -> impl Strategy<Value = Plan> {
 }
 
 fn any_script() -> impl Strategy<Value = Script> {
-    let bounds = (1u32..6, 1u32..4, 0u32..3);
+    let bounds = (1u32..6, 1u32..4, 0u32..3, 0u32..5);
     let kinds = (any::<bool>(), any::<bool>());
     let times = (
         prop_oneof![1 => Just(NEVER), 2 => 0u64..30],
@@ -323,6 +328,7 @@ fn any_script() -> impl Strategy<Value = Script> {
             rules: Rules {
                 max_attempts: bounds.0,
                 max_concurrent: bounds.1,
+                max_hedges: bounds.3,
                 hedging: kinds.0,
                 retries: kinds.1,
                 eager: false,

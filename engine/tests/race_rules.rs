@@ -16,6 +16,7 @@ fn rules() -> Rules {
     Rules {
         max_attempts: 3,
         max_concurrent: 2,
+        max_hedges: 15,
         hedging: true,
         retries: true,
         eager: false,
@@ -265,6 +266,49 @@ fn the_threshold_counts_again_from_the_attempt_that_a_failure_started() {
         (110, Tick, ON_THRESHOLD),
     ];
     play(rules, &script);
+}
+
+/// The one hedge that a call may have has failed: the original is waited for, and when that fails
+/// too a retry follows, as after any failure.
+#[test]
+fn one_hedge_is_one_however_it_ends() {
+    let one = Rules {
+        max_hedges: 1,
+        ..rules()
+    };
+    let script = [
+        (0, Start, GO),
+        (0, launched(50), wait(50)),
+        (50, Tick, ON_THRESHOLD),
+        (50, YES, Step::Launch(hedge(1))),
+        (50, launched(50), WAIT),
+        (60, fails(hedge(1)), WAIT),
+        (900, fails(ORIGINAL), backoff(0)),
+        (900, granted(25), wait(925)),
+        (925, Tick, Step::Launch(retry(2))),
+    ];
+    play(one.clone(), &script);
+    // The other way round likewise: nothing joins the hedge that runs.
+    let script = [
+        (0, Start, GO),
+        (0, launched(50), wait(50)),
+        (50, Tick, ON_THRESHOLD),
+        (50, YES, Step::Launch(hedge(1))),
+        (50, launched(50), WAIT),
+        (60, fails(ORIGINAL), WAIT),
+        (90, answers(hedge(1)), answer(1)),
+    ];
+    play(one.clone(), &script);
+    // One that found no endpoint was none.
+    let script = [
+        (0, Start, GO),
+        (0, NEVER, WAIT),
+        (50, Event::HedgeDue { at: ms(50) }, ON_THRESHOLD),
+        (50, YES, Step::Launch(hedge(1))),
+        (50, Event::Unplaced, WAIT),
+        (80, Event::HedgeDue { at: ms(80) }, ON_THRESHOLD),
+    ];
+    play(one, &script);
 }
 
 #[test]

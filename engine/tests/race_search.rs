@@ -42,6 +42,7 @@ struct World {
     until: Option<Duration>,
     launches: u32,
     charged: u32,
+    hedges: u32,
     never_sent: u32,
     refused: u32,
     /// Unsent attempts whose replacement is not requested yet.
@@ -71,6 +72,7 @@ impl World {
             until: None,
             launches: 0,
             charged: 0,
+            hedges: 0,
             never_sent: 0,
             refused: 0,
             to_replace: Vec::new(),
@@ -137,7 +139,9 @@ impl World {
                 self.running.push(launch);
             }
             Event::Unplaced => {
-                self.owed = None;
+                if let Some(Step::Launch(launch)) = self.owed.take() {
+                    self.hedges -= u32::from(launch.kind == Kind::Hedge);
+                }
                 self.charged -= 1;
             }
             Event::HedgeDue { .. } => self.undelayed = false,
@@ -248,6 +252,7 @@ impl Search<'_> {
                         assert!(allowed && !world.stopped, "{}", context());
                         assert!(world.not_before <= world.now(), "{}", context());
                         world.charged += 1;
+                        world.hedges += u32::from(launch.kind == Kind::Hedge);
                     }
                 }
                 world.launches += 1;
@@ -256,7 +261,11 @@ impl Search<'_> {
             }
             Step::Ask(ask) => {
                 let allowed = match ask {
-                    Ask::Hedge(_) => rules.hedging && place > 0 && place < rules.max_concurrent,
+                    Ask::Hedge(_) => {
+                        rules.hedging
+                            && world.hedges < rules.max_hedges
+                            && (1..rules.max_concurrent).contains(&place)
+                    }
                     Ask::Retry { .. } => rules.retries && place == 0,
                 };
                 assert!(
@@ -301,6 +310,7 @@ impl Search<'_> {
             }
         }
         assert!(world.charged <= rules.max_attempts, "{}", context());
+        assert!(world.hedges <= rules.max_hedges, "{}", context());
         assert_eq!(world.race.charged(), world.charged, "{}", context());
         assert_eq!(world.race.in_flight(), world.running.len() as u32);
         if !matches!(step, Step::Wait { .. }) {
@@ -370,18 +380,23 @@ fn all_rules(deadline: Option<Duration>) -> Vec<Rules> {
     for max_attempts in 1..=3 {
         for max_concurrent in 1..=3 {
             for (hedging, retries) in [(false, false), (false, true), (true, false), (true, true)] {
-                all.push(Rules {
-                    max_attempts,
-                    max_concurrent,
-                    hedging,
-                    retries,
-                    eager: false,
-                    max_unsent: 1,
-                    deadline,
-                });
+                for max_hedges in 1..=2 {
+                    all.push(Rules {
+                        max_attempts,
+                        max_concurrent,
+                        max_hedges,
+                        hedging,
+                        retries,
+                        eager: false,
+                        max_unsent: 1,
+                        deadline,
+                    });
+                }
             }
         }
     }
+    // One is less than all only where there is room for two.
+    all.retain(|rules| rules.max_hedges == 2 || (rules.hedging && rules.max_attempts == 3));
     all.retain(|rules| match rules.max_concurrent {
         1 => true,
         // Without hedging it means nothing; one attempt leaves nothing to allow.

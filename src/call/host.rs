@@ -41,6 +41,7 @@ use crate::{
     criticality::Criticality,
     endpoint::{Destination, Endpoint, Picked, Purpose, Unavailable, Wanted},
     hooks::{self, AttemptResult, BoxError, Classification, Delaying, View},
+    inherit,
     log::{AttemptKind, AttemptOutcome, CallLogBuilder},
     method::{HedgeEnd, Method},
     telemetry::{AttemptEnd, AttemptInfo, CallTelemetry},
@@ -54,6 +55,8 @@ const LATE: Duration = Duration::from_millis(1);
 pub(crate) struct Terms {
     /// The hedging policy, if one applies.
     pub(crate) hedge: Option<Arc<Hedge>>,
+    /// The method's own would, were the call not part of a hedge.
+    pub(crate) held: bool,
     /// Whether the call may be repeated, and why, or why not.
     pub(crate) repeatable: Result<&'static str, &'static str>,
     pub(crate) criticality: Criticality,
@@ -318,6 +321,9 @@ impl CallHost {
             request
                 .headers_mut()
                 .insert(wire::PREVIOUS_ATTEMPTS, previous);
+        }
+        if launch.kind == Kind::Hedge {
+            request.headers_mut().insert(inherit::HEDGE, inherit::MARK);
         }
         request
     }

@@ -27,7 +27,7 @@ use http::{HeaderMap, Request, Response};
 use tokio::time::{Instant, sleep_until};
 use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::{
-    policy::Timing,
+    policy::{Hedge, Timing},
     race::{MAX_UNSENT, Rules},
 };
 
@@ -43,6 +43,7 @@ use self::{
 use crate::{
     channel::Shared,
     criticality::Criticality,
+    inherit::{self, Inherited},
     log::{CallLog, CallLogBuilder},
     method::{Method, Shape},
     request::{Hedging, Overrides},
@@ -76,12 +77,20 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
     let method = Arc::clone(method);
     let (mut head, body) = request.into_parts();
     let overrides = head.extensions.remove::<Overrides>().unwrap_or_default();
-    let criticality = Criticality::of_call(overrides.criticality, || match seen.criticality {
+    let inherited = Inherited::current();
+    let of_metadata = || match seen.criticality {
         true => Criticality::of_metadata(&head.headers),
         false => None,
-    });
+    };
+    let of_scope = || inherited.criticality();
+    let criticality = Criticality::of_call(overrides.criticality, of_metadata, of_scope);
     if seen.criticality || criticality != Criticality::Default {
         criticality.write(&mut head.headers);
+    }
+    // A handler that forwards its metadata forwards the mark.
+    let marked = seen.hedge && inherit::is_marked(&head.headers);
+    if inherited.is_hedge() {
+        head.headers.insert(inherit::HEDGE, inherit::MARK);
     }
     // It is sooner than the caller's, and is sent in its place.
     if let Some(deadline) = deadline.filter(|_| deadline != asked) {
@@ -91,7 +100,8 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
     if seen.previous_attempts {
         head.headers.remove(wire::PREVIOUS_ATTEMPTS);
     }
-    let (terms, right) = terms(shared, &method, overrides, criticality, deadline);
+    let held = inherited.holds_hedges(marked);
+    let (terms, right) = terms(shared, &method, overrides, criticality, held, deadline);
     let prototype = Prototype::new(head, body);
     let shared = Arc::clone(shared);
     let host = CallHost::new(shared, method, terms, prototype, began, started, telemetry);
@@ -104,6 +114,7 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
 struct Seen {
     timeout: bool,
     criticality: bool,
+    hedge: bool,
     previous_attempts: bool,
 }
 
@@ -114,6 +125,7 @@ impl Seen {
             match name.as_str() {
                 "grpc-timeout" => seen.timeout = true,
                 "x-criticality" => seen.criticality = true,
+                "x-hedge" => seen.hedge = true,
                 "grpc-previous-rpc-attempts" => seen.previous_attempts = true,
                 _ => {}
             }
@@ -122,16 +134,20 @@ impl Seen {
     }
 }
 
-/// What applies to a call, the request's own word first; and whether that can be.
+/// What applies to a call, the request's own word first; and whether that can be. Unless it has such
+/// a word, a call that is `held` as part of a hedge is not hedged.
 fn terms(
     shared: &Shared,
     method: &Method,
     overrides: Overrides,
     criticality: Criticality,
+    held: bool,
     deadline: Option<Duration>,
 ) -> (Terms, Result<(), Status>) {
     let mut right = Ok(());
+    let held = held && overrides.hedging.is_none() && method.hedge().is_some();
     let hedge = match overrides.hedging {
+        None if held => None,
         None => method.hedge().cloned(),
         Some(Hedging::Off) => None,
         Some(Hedging::On(hedge)) => {
@@ -169,6 +185,7 @@ fn terms(
     };
     let terms = Terms {
         hedge,
+        held: held && !retries_only,
         repeatable,
         criticality,
         deadline,
@@ -192,6 +209,7 @@ impl CallHost {
         Rules {
             max_attempts,
             max_concurrent: hedge.map_or(1, |hedge| hedge.max_concurrent),
+            max_hedges: hedge.map_or(0, Hedge::hedges),
             hedging: hedge.is_some() && max_attempts > 1,
             retries: self.method.retry(hedge.is_some()).enabled,
             eager: hedge.is_some_and(|hedge| hedge.timing == Timing::OnFailure),

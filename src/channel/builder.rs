@@ -3,7 +3,7 @@
 #[cfg(feature = "service-config")]
 mod service_config;
 
-use std::{error::Error, future::Future, hash::Hash, sync::Arc};
+use std::{error::Error, future::Future, hash::Hash, sync::Arc, time::Duration};
 
 use futures_core::Stream;
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ use crate::{
     endpoint::{Destination, EndpointSet, EndpointSpec, RESOLVE_INTERVAL},
     error::{BuildError, Kind},
     hooks::{AttemptResult, Classification, Classifier, NextAttempt, Targeting},
+    learned::{Learned, Resumed},
     method::{Defaults, Estimator, Maker, MethodPolicies, MethodPolicy, MethodTable},
     saturation::Sampler,
     service_config::ServiceConfig,
@@ -68,6 +69,7 @@ pub struct Builder {
     saturation: Option<Saturation>,
     classifier: Option<Classifier>,
     targeting: Option<Targeting>,
+    resumed: Option<Resumed>,
     buffer_limit: usize,
     response_limit: usize,
     telemetry: Telemetry,
@@ -102,6 +104,7 @@ impl Default for Builder {
             saturation: None,
             classifier: None,
             targeting: None,
+            resumed: None,
             buffer_limit: BUFFER_LIMIT,
             response_limit: RESPONSE_LIMIT,
             telemetry: Telemetry::default(),
@@ -396,6 +399,42 @@ impl Builder {
         self
     }
 
+    /// Goes on from what an earlier process had learnt ([`HedgedChannel::learned`]): the first call of
+    /// a method has its threshold, and a method whose hedges did not win starts as carefully as it had
+    /// become. What was learnt counts as if recorded when the channel is built, so it leaves the
+    /// estimates after one window.
+    ///
+    /// Nothing is taken of what is older than `max_age` or more than a minute from the future, or was
+    /// written by a version that wrote it otherwise. Methods that are not this channel's, endpoints and
+    /// localities that it does not use, and values out of bounds are left out. None of this is an
+    /// error, and one log line tells it. Only [`Estimator::Ring`] takes and hands on latencies.
+    ///
+    /// ```
+    /// use std::{fs, time::Duration};
+    /// use tonic_hedge::{BuildError, Hedge, HedgedChannel};
+    ///
+    /// fn build() -> Result<HedgedChannel, BuildError> {
+    ///     let mut builder = HedgedChannel::builder()
+    ///         .endpoints(["http://10.0.0.1:50051", "http://10.0.0.2:50051"])
+    ///         .hedge(Hedge::at(0.95));
+    ///     let file = fs::read("/var/lib/search/learned.json").unwrap_or_default();
+    ///     if let Ok(learned) = serde_json::from_slice(&file) {
+    ///         builder = builder.resume(learned, Duration::from_secs(600));
+    ///     }
+    ///     builder.build()
+    /// }
+    ///
+    /// fn save(channel: &HedgedChannel) -> std::io::Result<()> {
+    ///     let learned = serde_json::to_vec(&channel.learned())?;
+    ///     fs::write("/var/lib/search/learned.json", learned)
+    /// }
+    /// # build().unwrap();
+    /// ```
+    pub fn resume(mut self, learned: Learned, max_age: Duration) -> Self {
+        self.resumed = learned.accept(max_age);
+        self
+    }
+
     /// The largest request body, in bytes, that more than one attempt can send. Default 1 MiB;
     /// at least 1.
     pub fn buffer_limit(mut self, bytes: usize) -> Self {
@@ -558,9 +597,13 @@ impl Builder {
             defaults,
             circuits: Arc::new(Mutex::new(circuits)),
             telemetry: Arc::clone(&telemetry),
+            resumed: self.resumed.map(|it| it.at(telemetry.epoch().elapsed())),
         };
         let own = maker.checked(self.descriptors)?;
         let methods = MethodTable::new(&own, &maker)?;
+        if let Some(resumed) = &maker.resumed {
+            resumed.tell(&methods);
+        }
         let circuits = Arc::clone(&maker.circuits);
         #[cfg(feature = "reflection")]
         let reflection = self

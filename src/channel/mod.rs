@@ -21,6 +21,7 @@ pub(crate) use shared::{Settings, Shared};
 
 use crate::{
     call::{self, CallFuture},
+    learned::Learned,
     measured::Measured,
 };
 
@@ -76,6 +77,13 @@ impl HedgedChannel {
     /// What the channel has measured: thresholds, rates, budget, breaker, endpoints.
     pub fn measured(&self) -> Measured {
         Measured::of(&self.shared)
+    }
+
+    /// What the channel has learnt, for the next process: see [`Builder::resume`]. It is computed
+    /// when it is asked for, in some microseconds for a method: take it at the end of a process, or
+    /// each minute.
+    pub fn learned(&self) -> Learned {
+        Learned::of(&self.shared)
     }
 
     #[cfg(feature = "__bench")]

@@ -186,7 +186,8 @@ impl Lanes {
 fn criticality(head: &Parts) -> Criticality {
     let overrides = head.extensions.get::<Overrides>();
     let said = overrides.and_then(|overrides| overrides.criticality);
-    Criticality::of_call(said, || Criticality::of_metadata(&head.headers))
+    let metadata = || Criticality::of_metadata(&head.headers);
+    Criticality::of_call(said, metadata, Criticality::current)
 }
 
 impl<S, A, B> Future for LaneFuture<S, A>

@@ -5,6 +5,7 @@ mod builder;
 mod error;
 mod held;
 mod layer;
+mod learned;
 mod measured;
 mod scope;
 mod shed;

@@ -19,6 +19,7 @@ use crate::{
     descriptor::MethodDescriptor,
     endpoint::Endpoint,
     hooks::{Classifier, Targeting},
+    learned::MethodLearned,
     service_config::ServiceConfig,
     telemetry::{MethodTelemetry, Telemetry},
 };
@@ -346,6 +347,32 @@ impl Method {
         match endpoint {
             Some(endpoint) => windows.at(now, endpoint, |window| window.estimator.samples(now)),
             None => windows.samples(now),
+        }
+    }
+
+    /// What the next process can go on from, if there is anything.
+    pub(crate) fn learned(&self, now: Duration) -> Option<MethodLearned> {
+        let mut learned = MethodLearned::default();
+        if let Some(windows) = &self.windows {
+            windows.export(now, &mut learned);
+        }
+        let win_rate = self.win_rate.as_ref();
+        // All of it is what a meter starts with.
+        let allowance = win_rate.map(|meter| meter.allowance(now));
+        learned.win_rate_allowance = allowance.filter(|it| *it < 1.0);
+        let is_empty = learned.window.is_none()
+            && learned.places.is_empty()
+            && learned.win_rate_allowance.is_none();
+        (!is_empty).then_some(learned)
+    }
+
+    /// Goes on from what an earlier process has learnt, as of `now`.
+    pub(crate) fn resume(&self, now: Duration, learned: &MethodLearned) {
+        if let Some(windows) = &self.windows {
+            windows.import(now, learned);
+        }
+        if let (Some(meter), Some(allowance)) = (&self.win_rate, learned.win_rate_allowance) {
+            meter.resume(now, allowance);
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) enum HedgeEnd {
 }
 
 /// Every reason to keep a hedge back, in the order of reports.
-const REASONS: [Reason; 14] = [
+const REASONS: [Reason; 15] = [
     Reason::Gate(Gate::HedgeConfigured),
     Reason::Gate(Gate::Repeatable),
     Reason::Gate(Gate::BreakerClosed),
@@ -46,6 +46,7 @@ const REASONS: [Reason; 14] = [
     Reason::Hold(Hold::Saturation),
     Reason::Hold(Hold::OtherEndpoint),
     Reason::Hold(Hold::Lane),
+    Reason::Hold(Hold::Inherited),
     Reason::Hold(Hold::MaxAttempts),
     Reason::Hold(Hold::Deadline),
 ];

@@ -17,6 +17,7 @@ use crate::{
     circuit::Circuits,
     descriptor::{self, DescriptorError, MethodDescriptor},
     error::{BuildError, Kind},
+    learned::Resumed,
     service_config::ServiceConfig,
     telemetry::Telemetry,
 };
@@ -51,6 +52,8 @@ pub(crate) struct Maker {
     pub(crate) defaults: Defaults,
     pub(crate) circuits: Arc<Mutex<Circuits>>,
     pub(crate) telemetry: Arc<Telemetry>,
+    /// What an earlier process has learnt.
+    pub(crate) resumed: Option<Resumed>,
 }
 
 /// What it takes to learn of further methods.
@@ -129,6 +132,9 @@ impl Maker {
             path: descriptor.path.clone(),
             error,
         })?;
+        if let Some(resumed) = &self.resumed {
+            resumed.apply(&method);
+        }
         Ok(Arc::new(method))
     }
 }

@@ -1,17 +1,21 @@
 //! A method's latency windows: one, or one for each endpoint or locality; each with its plan, where
 //! hedging is planned.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::RwLock;
 use tonic_hedge_engine::{
-    measure::{LatencyEstimator, Ring},
+    measure::{Latencies, LatencyEstimator, Ring},
     plan::Planner,
     policy::{Hedge, Scope},
 };
 
 use super::Estimator;
-use crate::endpoint::Endpoint;
+use crate::{endpoint::Endpoint, learned::MethodLearned};
 
 /// Windows of one method by endpoint or locality; those without samples make room at half of it.
 /// What comes beyond shares one. A window takes some 13 KiB where latencies span three orders of
@@ -54,6 +58,15 @@ pub(crate) struct Each {
 struct ByName {
     windows: HashMap<Arc<str>, Arc<Window>>,
     swept: Option<Duration>,
+    resumed: Option<Resumed>,
+}
+
+/// What an earlier process has learnt of places that no attempt has gone to yet.
+#[derive(Debug)]
+struct Resumed {
+    /// When it was taken over.
+    at: Duration,
+    places: BTreeMap<String, Latencies>,
 }
 
 /// What makes a window.
@@ -113,6 +126,44 @@ impl Windows {
         }
     }
 
+    /// Hands on what they hold.
+    pub(super) fn export(&self, now: Duration, learned: &mut MethodLearned) {
+        self.each(|name, window| {
+            let latencies = window.estimator.export(now);
+            let Some(latencies) = latencies.filter(|it| it.samples() > 0) else {
+                return;
+            };
+            match (self, name) {
+                (Self::One(_), _) => learned.window = Some(latencies),
+                // Several places, and who knows which.
+                (Self::Each(each), Some(name)) if Arc::ptr_eq(name, &each.other) => {}
+                (Self::Each(_), name) => {
+                    let name = name.map(|name| String::from(&**name));
+                    learned.places.extend(name.map(|name| (name, latencies)));
+                }
+            }
+        });
+    }
+
+    /// Takes over what was handed on; of a place when the first attempt goes there.
+    pub(super) fn import(&self, now: Duration, learned: &MethodLearned) {
+        match self {
+            Self::One(window) => {
+                if let Some(latencies) = &learned.window {
+                    window.import(now, latencies);
+                }
+            }
+            Self::Each(each) => {
+                let places = learned.places.iter().take(MOST);
+                let places = places.map(|(name, it)| (name.clone(), it.clone()));
+                each.by_name.write().resumed = Some(Resumed {
+                    at: now,
+                    places: places.collect(),
+                });
+            }
+        }
+    }
+
     /// Samples in all of them.
     pub(super) fn samples(&self, now: Duration) -> u64 {
         let mut samples = 0;
@@ -134,6 +185,15 @@ impl Window {
         self.estimator.fold(now);
         if let Some(planner) = &self.planner {
             planner.replan(now, &*self.estimator);
+        }
+    }
+}
+
+impl Window {
+    fn import(&self, now: Duration, latencies: &Latencies) {
+        // With its plan: the first call is timed as all others.
+        if self.estimator.import(now, latencies) {
+            self.fold(now);
         }
     }
 }
@@ -166,11 +226,17 @@ impl Each {
         if by_name.windows.len() >= MOST {
             return Arc::clone(&self.others);
         }
-        let window = by_name
+        if let Some(window) = by_name.windows.get(name) {
+            return Arc::clone(window);
+        }
+        let window = Arc::new(self.make.one());
+        if let Some((at, latencies)) = by_name.resumed(now, name, self.make.hedge.window) {
+            window.import(at, &latencies);
+        }
+        by_name
             .windows
-            .entry(Arc::clone(name))
-            .or_insert_with(|| self.make.one().into());
-        Arc::clone(window)
+            .insert(Arc::clone(name), Arc::clone(&window));
+        window
     }
 }
 
@@ -178,6 +244,23 @@ impl ByName {
     fn is_due(&self, now: Duration) -> bool {
         self.swept
             .is_none_or(|swept| now.saturating_sub(swept) >= SWEEP)
+    }
+
+    /// What was learnt of a place, and when it was taken over.
+    fn resumed(
+        &mut self,
+        now: Duration,
+        name: &str,
+        window: Duration,
+    ) -> Option<(Duration, Latencies)> {
+        let resumed = self.resumed.as_mut()?;
+        let at = resumed.at;
+        let latencies = resumed.places.remove(name);
+        // After a window none of it would count.
+        if now.saturating_sub(at) >= window || resumed.places.is_empty() {
+            self.resumed = None;
+        }
+        Some((at, latencies?))
     }
 }
 
@@ -229,6 +312,55 @@ mod tests {
             window.estimator.record(now, minute);
             assert!(each.by_name.read().windows.len() <= MOST / 2 + 1);
         }
+    }
+
+    /// A place has what was learnt of it when its first attempt comes, as of when that was taken
+    /// over; a place that no attempt goes to is never there.
+    #[test]
+    fn a_place_goes_on_when_it_is_first_used() {
+        let each = each();
+        let latencies = Latencies::new(vec![(40_000, 100)], Vec::new());
+        let places = ["endpoint 1", "endpoint 2", "gone"];
+        let places = places.map(|name| (name.to_owned(), latencies.clone()));
+        let learned = MethodLearned {
+            places: places.into(),
+            ..MethodLearned::default()
+        };
+        let windows = Windows::Each(each);
+        windows.import(NOW, &learned);
+        let Windows::Each(each) = &windows else {
+            unreachable!()
+        };
+        let second = Duration::from_secs(1);
+        let threshold = |now, index| each.of(now, &name(index)).threshold(now);
+        assert_eq!(threshold(second, 0), None);
+        assert!(threshold(second, 1).is_some());
+        let half = Duration::from_secs(15);
+        assert!(threshold(half, 2).is_some());
+        let after = Duration::from_secs(31);
+        assert_eq!(threshold(after, 2), None, "it has left as all of then has");
+        assert_eq!(each.by_name.read().windows.len(), 3);
+        // What is left of it is let go.
+        threshold(after, 3);
+        assert!(each.by_name.read().resumed.is_none());
+    }
+
+    /// Of a file made by hand no more is kept than there are windows.
+    #[test]
+    fn no_more_places_wait_than_there_are_windows() {
+        let latencies = Latencies::new(vec![(1, 1)], Vec::new());
+        let places = (0..10_000).map(|index| (format!("place {index}"), latencies.clone()));
+        let learned = MethodLearned {
+            places: places.collect(),
+            ..MethodLearned::default()
+        };
+        let windows = Windows::Each(each());
+        windows.import(NOW, &learned);
+        let Windows::Each(each) = &windows else {
+            unreachable!()
+        };
+        let waiting = &each.by_name.read().resumed;
+        assert_eq!(waiting.as_ref().unwrap().places.len(), MOST);
     }
 
     /// More at once than are kept share one, and those that have one keep it.

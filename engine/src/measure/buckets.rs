@@ -59,6 +59,14 @@ pub(super) fn lower(bucket: usize) -> f64 {
     base as f64 * width(bucket)
 }
 
+/// The microseconds of a place in a bucket, from 0 to 1.
+pub(super) fn micros_at(bucket: usize, place: f64) -> u32 {
+    let width = width(bucket);
+    // Within the bucket, or it would be counted in the next one.
+    let place = (place * width).round().min(width - 1.0);
+    (lower(bucket) + place) as u32
+}
+
 /// How wide a bucket is, in microseconds.
 fn width(bucket: usize) -> f64 {
     ((bucket / SUB).saturating_sub(1) as f64).exp2()
@@ -203,6 +211,20 @@ mod tests {
             let place = f64::from(place) / PLACES * width(bucket);
             let step = (width(bucket) / PLACES).max(1.0);
             assert!((lower(bucket) + place - value).abs() < step, "{micros}");
+        }
+    }
+
+    #[test]
+    fn a_place_in_a_bucket_is_found_again() {
+        for bucket in 0..BUCKETS {
+            for place in [0.0, 0.3, 0.5, 0.999_99] {
+                let spot = locate(micros_at(bucket, place));
+                assert_eq!(spot.page * SUB + spot.sub, bucket);
+                let there = f64::from(spot.place) / PLACES;
+                // Both a microsecond and a place are a step.
+                let step = (1.0 / width(bucket)).max(1.0 / PLACES);
+                assert!((there - place).abs() <= step, "{bucket}: {place}");
+            }
         }
     }
 

@@ -45,6 +45,9 @@ const STORED: usize = 12;
 /// second then counts the same, however many calls it had. Memory is bounded by 540 KiB: twice
 /// 20,000 samples, and 16,384 that wait.
 ///
+/// It hands nothing on to another process ([`LatencyEstimator::export`]) and takes nothing over: the
+/// summary does not tell what it keeps. A process that starts with it learns anew.
+///
 /// ```
 /// use std::time::Duration;
 /// use tonic_hedge_engine::measure::{Ckms, LatencyEstimator};

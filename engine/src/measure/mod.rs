@@ -7,6 +7,7 @@
 //!
 //! - [`LatencyEstimator`]: how long calls take. [`Ring`] is the default; `Ckms`, behind the
 //!   feature `quantiles`, is the alternative.
+//! - [`Latencies`]: what a window holds, for a process that starts to go on from.
 //! - [`Budget`]: how many further attempts the channel may start.
 //! - [`Breaker`]: whether the dependency works at all, and how often it fails.
 //! - [`Lag`]: whether this process is the bottleneck.
@@ -20,6 +21,7 @@ mod cell;
 mod ckms;
 mod counts;
 mod lag;
+mod latencies;
 mod page;
 mod ring;
 pub(crate) mod survival;
@@ -32,6 +34,7 @@ pub use budget::Budget;
 #[cfg(feature = "quantiles")]
 pub use ckms::Ckms;
 pub use lag::Lag;
+pub use latencies::Latencies;
 pub use ring::Ring;
 pub use survival::Survival;
 pub use win_rate::WinRateMeter;

@@ -75,10 +75,30 @@ impl<const N: usize, const SLOTS: usize> Page<N, SLOTS> {
         self.buckets[bucket].moved(place, stands_for, counts.sum());
     }
 
+    /// Counts so many latencies at `place` in `bucket` at once.
+    pub(super) fn add_many(&self, bucket: usize, slot: usize, place: u16, count: u32) {
+        let narrow = &self.buckets[bucket].counts[slot];
+        let fits = u16::try_from(count).ok().filter(|&count| {
+            let before = narrow.load(Ordering::Relaxed);
+            // Another thread may count one between this and the sum, for which there is room.
+            self.wide.get().is_none() && before.saturating_add(count) < FULL
+        });
+        match fits {
+            Some(count) => {
+                narrow.fetch_add(count, Ordering::Relaxed);
+            }
+            None => {
+                self.widen()[bucket][slot].fetch_add(count, Ordering::Relaxed);
+            }
+        }
+        let counts = (0..SLOTS).map(|slot| self.count(bucket, slot));
+        self.buckets[bucket].moved(place, count, counts.sum());
+    }
+
     #[cold]
-    fn widen(&self) {
+    fn widen(&self) -> &[[AtomicU32; SLOTS]; N] {
         self.wide
-            .get_or_init(|| Box::new(array::from_fn(|_| [const { AtomicU32::new(0) }; SLOTS])));
+            .get_or_init(|| Box::new(array::from_fn(|_| [const { AtomicU32::new(0) }; SLOTS])))
     }
 
     /// What `slot` has counted in `bucket`.
@@ -156,6 +176,24 @@ mod tests {
         page.empty(0);
         assert_eq!(page.count(1, 0) + page.count(2, 0), 0);
         assert_eq!(page.count(1, 1), 1);
+    }
+
+    /// At once it is the same as one after the other.
+    #[test]
+    fn many_are_counted_at_once() {
+        for count in [1, 1_000, 32_767, 32_768, 100_000] {
+            let page = Page::<2, 2>::new();
+            page.add_many(1, 0, 40_000, count);
+            assert_eq!(page.count(1, 0), u64::from(count));
+            assert_eq!(page.place(1) * PLACES, 40_000.0);
+            assert_eq!(page.beyond() > 0, count >= 32_768, "{count}");
+            page.add_many(1, 0, 20_000, count);
+            page.add(1, 1, 0);
+            assert_eq!(page.count(1, 0), 2 * u64::from(count));
+            assert_eq!(page.count(1, 1), 1);
+            let mean = page.place(1) * PLACES;
+            assert!(count == 1 || (mean - 30_000.0).abs() < 50.0, "{mean}");
+        }
     }
 
     #[test]

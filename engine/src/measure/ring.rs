@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    LatencyEstimator, Survival,
+    Latencies, LatencyEstimator, Survival,
     buckets::{self, Counts, PAGES, SUB, Spot},
     cell::{Cell, Seen, State, period},
     micros,
@@ -202,6 +202,58 @@ impl LatencyEstimator for Ring {
         Some(Duration::from_micros(micros.into()))
     }
 
+    fn export(&self, now: Duration) -> Option<Latencies> {
+        let (mut ended, mut cut) = (Vec::new(), Vec::new());
+        for (number, octave) in self.octaves.iter().enumerate() {
+            let Some(octave) = octave.get() else { continue };
+            let live = || self.wheel.live(now);
+            for bucket in 0..SUB {
+                let count: u64 = live().map(|slot| octave.ended.count(bucket, slot)).sum();
+                let place = octave.ended.place(bucket);
+                let micros = buckets::micros_at(number * SUB + bucket, place);
+                ended.extend((count > 0).then_some((micros, count)));
+            }
+            let Some(cuts) = octave.cut.get() else {
+                continue;
+            };
+            for bucket in 0..CUT_SUB {
+                let count: u64 = live().map(|slot| cuts.count(bucket, slot)).sum();
+                let place = narrow(bucket, cuts.place(bucket));
+                let micros = buckets::micros_at(number * SUB + place as usize, place.fract());
+                cut.extend((count > 0).then_some((micros, count)));
+            }
+        }
+        Some(Latencies::of(ended, cut))
+    }
+
+    fn import(&self, now: Duration, latencies: &Latencies) -> bool {
+        if !latencies.is_sound() {
+            return false;
+        }
+        // What is sound is less.
+        let count = u32::try_from(latencies.samples()).unwrap_or(u32::MAX);
+        if count == 0 {
+            return false;
+        }
+        let Some(slot) = self.wheel.slot(now, |slot| self.empty(slot)) else {
+            return false;
+        };
+        for &(micros, count) in latencies.ended() {
+            let Spot { page, sub, place } = buckets::locate(micros);
+            let octave = self.octaves[page].get_or_init(Octave::boxed);
+            octave.ended.add_many(sub, slot, place, count);
+        }
+        for &(micros, count) in latencies.cut() {
+            let Spot { page, sub, place } = buckets::locate(micros).among(CUT_SUB);
+            let octave = self.octaves[page].get_or_init(Octave::boxed);
+            let cut = octave.cut.get_or_init(|| Box::new(Page::new()));
+            cut.add_many(sub, slot, place, count);
+        }
+        // Release: as in `add`.
+        self.samples[slot].fetch_add(count, Ordering::Release);
+        true
+    }
+
     fn survival(&self, now: Duration) -> Option<Survival> {
         Some(Survival::of(&self.counts(now)))
     }
@@ -220,6 +272,11 @@ impl LatencyEstimator for Ring {
     }
 }
 
+/// A place in one of an octave's wide buckets, in narrow ones.
+fn narrow(bucket: usize, place: f64) -> f64 {
+    (bucket as f64 + place) * (SUB / CUT_SUB) as f64
+}
+
 impl Octave {
     fn boxed() -> Box<Self> {
         Box::new(Self {
@@ -236,7 +293,7 @@ impl Octave {
         let Some(cuts) = self.cut.get() else { return };
         for bucket in 0..CUT_SUB {
             // All of a wide bucket are in the narrow one where they lie on average.
-            let place = (bucket as f64 + cuts.place(bucket)) * (SUB / CUT_SUB) as f64;
+            let place = narrow(bucket, cuts.place(bucket));
             cut[place as usize] += cuts.count(bucket, slot);
         }
     }

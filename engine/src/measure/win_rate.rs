@@ -113,6 +113,20 @@ impl WinRateMeter {
         f64::from(self.at(now).allowance) / f64::from(ALL)
     }
 
+    /// Goes on from an allowance that was learnt before, by another process: at least the policy's
+    /// minimum, at most 1. Without hedges that lose, the clock gives back the rest as ever. `false` for
+    /// what is no number in [0, 1], which is not taken.
+    pub fn resume(&self, now: Duration, allowance: f64) -> bool {
+        let holds = (0.0..=1.0).contains(&allowance);
+        if holds {
+            let mut state = self.state.lock();
+            self.advance(&mut state, now);
+            let allowance = (allowance * f64::from(ALL)).round() as u32;
+            state.allowance = allowance.max(self.least);
+        }
+        holds
+    }
+
     /// A hedge started.
     pub fn started(&self, now: Duration) {
         let mut state = self.state.lock();

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::Survival;
+use super::{Latencies, Survival};
 
 /// The recent latencies of one method, and the quantile of them that times a hedge.
 ///
@@ -44,6 +44,23 @@ pub trait LatencyEstimator: Send + Sync + fmt::Debug {
     fn survival(&self, now: Duration) -> Option<Survival> {
         let _ = now;
         None
+    }
+
+    /// What the window holds, for the estimator of another process to go on from. Computed now, and
+    /// not on a call's path.
+    ///
+    /// `None` from an estimator that cannot say: its successor starts without samples.
+    fn export(&self, now: Duration) -> Option<Latencies> {
+        let _ = now;
+        None
+    }
+
+    /// Takes over what another process had in its window, as if all of it had been recorded at `now`:
+    /// it leaves the window with what is recorded then. `false` if nothing was taken: latencies out of
+    /// their bounds, none at all, a `now` that has left the window, or an estimator that cannot.
+    fn import(&self, now: Duration, latencies: &Latencies) -> bool {
+        let _ = (now, latencies);
+        false
     }
 
     /// Samples in the window.

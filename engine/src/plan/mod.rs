@@ -278,7 +278,10 @@ impl Planner {
         }
         view.planned = Some(now);
         view.drag.learn(now, &self.took);
-        let calls = view.turn(now, self.window, self.share.totals());
+        let survival = originals.survival(now);
+        // A window that another process handed on has had more calls than were seen here.
+        let had = survival.as_ref().map_or(0.0, |it| it.samples() as f64);
+        let calls = view.turn(now, self.window, self.share.totals()).max(had);
         let capacity = (SAVED * self.load * calls).max(1.0);
         self.share.set_capacity(capacity);
         let hedges = {
@@ -290,7 +293,6 @@ impl Planner {
             hedges.age(now, window);
             hedges.clone()
         };
-        let survival = originals.survival(now);
         if survival.as_ref().is_none_or(|it| it.samples() == 0) {
             // Nothing is recent, and what hedges took neither.
             self.hedges.lock().forget();

@@ -30,6 +30,11 @@ pub struct Hedge {
     pub target_quantile: f64,
     /// Attempts in flight at once, the original included. Default 2; at least 2.
     pub max_concurrent: u32,
+    /// Hedges of one call, whichever way they end. Default `None`: what is outrun starts no more than
+    /// `max_concurrent` has room for, which is one, and one that fails beside the original is
+    /// followed by another while there are attempts (gRFC A6). With `Some(1)` a call has one,
+    /// also where it fails early: then the original is waited for. At least 1. Retries are no hedges.
+    pub max_hedges: Option<u32>,
     /// Recent calls that the estimate needs before any hedge fires. Default 20; at least 1.
     pub minimum_samples: u64,
     /// Floor under a measured threshold. Default 10 ms; at least 1 ms, so that a dependency
@@ -176,6 +181,7 @@ impl Hedge {
             timing,
             target_quantile: 0.99,
             max_concurrent: 2,
+            max_hedges: None,
             minimum_samples: 20,
             minimum_delay: Duration::from_millis(10),
             maximum_delay: None,
@@ -199,6 +205,13 @@ impl Hedge {
     #[must_use]
     pub fn max_concurrent(mut self, attempts: u32) -> Self {
         self.max_concurrent = attempts;
+        self
+    }
+
+    /// Sets [`Hedge::max_hedges`](Hedge#structfield.max_hedges).
+    #[must_use]
+    pub fn max_hedges(mut self, hedges: u32) -> Self {
+        self.max_hedges = Some(hedges);
         self
     }
 
@@ -265,6 +278,11 @@ impl Hedge {
         self
     }
 
+    /// Hedges of one call, at most.
+    pub fn hedges(&self) -> u32 {
+        self.max_hedges.unwrap_or(u32::MAX)
+    }
+
     /// Whether the delay is measured, so that gate 5 asks for samples.
     pub fn is_measured(&self) -> bool {
         self.quantile().is_some()
@@ -321,6 +339,12 @@ impl Hedge {
             "Hedge.max_concurrent",
             self.max_concurrent,
             "at least 2",
+        )?;
+        PolicyError::unless(
+            self.hedges() >= 1,
+            "Hedge.max_hedges",
+            self.hedges(),
+            "at least 1",
         )?;
         PolicyError::unless(
             self.minimum_samples >= 1,

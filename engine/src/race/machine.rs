@@ -13,6 +13,8 @@ pub struct Rules {
     pub max_attempts: u32,
     /// Attempts in flight at once; at least 1.
     pub max_concurrent: u32,
+    /// Hedges in all, whichever way they end.
+    pub max_hedges: u32,
     /// Whether an attempt may start while another is in flight.
     pub hedging: bool,
     /// Whether an attempt may start after a failure with no other in flight.
@@ -32,6 +34,7 @@ impl Rules {
         Self {
             max_attempts: 1,
             max_concurrent: 1,
+            max_hedges: 0,
             hedging: false,
             retries: false,
             eager: false,
@@ -233,6 +236,8 @@ pub struct Race {
     launches: u32,
     /// Attempts that count against `max_attempts`.
     charged: u32,
+    /// Hedges that count against `max_hedges`.
+    hedges: u32,
     /// Transparent replacements so far.
     unsent: u32,
     /// Whether the one replacement for a refused stream is used.
@@ -258,6 +263,7 @@ impl Race {
             in_flight: 0,
             launches: 0,
             charged: 0,
+            hedges: 0,
             unsent: 0,
             refused: false,
             next: Next::Nothing,
@@ -356,6 +362,7 @@ impl Race {
         };
         self.next = Next::Nothing;
         self.charged -= 1;
+        self.hedges -= u32::from(launch.kind == Kind::Hedge);
         if self.in_flight > 0 || !self.replace.is_empty() {
             return self.settle(now);
         }
@@ -531,6 +538,7 @@ impl Race {
     fn launch(&mut self, kind: Kind) -> Step {
         let previous = self.charged;
         self.charged += 1;
+        self.hedges += u32::from(kind == Kind::Hedge);
         self.not_before = None;
         self.request(kind, previous, None)
     }
@@ -569,6 +577,7 @@ impl Race {
         self.rules.hedging
             && !self.stopped
             && taken < self.rules.max_concurrent
+            && self.hedges < self.rules.max_hedges
             && self.charged < self.rules.max_attempts
     }
 

@@ -13,7 +13,11 @@ use crate::{circuit::Circuit, criticality::Criticality, endpoint, lane};
 
 impl CallHost {
     fn snapshot(&self, clock: Duration) -> Snapshot {
-        let hedge = self.terms.hedge.as_deref();
+        let hedge = match self.terms.held {
+            true => self.method.hedge(),
+            false => self.terms.hedge.as_ref(),
+        };
+        let hedge = hedge.map(|hedge| &**hedge);
         Snapshot {
             configured: hedge.is_some(),
             repeatable: self.terms.repeatable,
@@ -42,7 +46,7 @@ impl CallHost {
     pub(in crate::call) fn report_at_start(&self) {
         // The first two need no measurement, and are what nearly all such calls fail at.
         let first = match (&self.terms.hedge, self.terms.repeatable) {
-            (None, _) => Some(Gate::HedgeConfigured),
+            (None, _) if !self.terms.held => Some(Gate::HedgeConfigured),
             (_, Err(_)) => Some(Gate::Repeatable),
             _ => None,
         };
@@ -52,7 +56,10 @@ impl CallHost {
             return self.suppressed(Reason::Gate(gate));
         }
         let mut report = Report::of(&self.snapshot(self.started));
-        if first.is_none() {
+        if self.terms.held {
+            let reading = Reading::new(false, true, false);
+            report.holds.push((Hold::Inherited, reading));
+        } else if first.is_none() {
             let most = u64::from(self.method.max_attempts());
             let reading = Reading::new(most > 1, 1_u64, most);
             report.holds.push((Hold::MaxAttempts, reading));

@@ -77,6 +77,7 @@ impl World {
         self.rules.clone().unwrap_or(Rules {
             max_attempts: MAX_ATTEMPTS,
             max_concurrent: hedge.map_or(1, |hedge| hedge.max_concurrent),
+            max_hedges: hedge.map_or(0, Hedge::hedges),
             hedging: hedge.is_some(),
             retries: true,
             eager: hedge.is_some_and(|hedge| hedge.timing == Timing::OnFailure),

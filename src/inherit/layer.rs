@@ -12,99 +12,122 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{CURRENT, Criticality};
+use super::{CURRENT, Inherited};
 
-/// A tonic server's layer: what a request causes is as critical as the request.
+/// A tonic server's layer: what a request causes is as critical as the request, and part of a hedge
+/// if the request is one.
 ///
 /// That is what its handler calls, and, where the handler streams its response, what the stream
-/// calls. A task that either spawns is not in the scope.
+/// calls. A task that either spawns is not in the scope ([`Inherited`] takes it along).
+///
+/// A request is part of a hedge by the metadata `x-hedge: 1`, which a
+/// [`HedgedChannel`](crate::HedgedChannel) sends with a hedge and with every call that a hedge
+/// causes, or by gRPC's own `grpc-previous-rpc-attempts`, which every client sends with a further
+/// attempt (gRFC A6). The calls that it causes are not hedged: a hedge that passes through several
+/// gateways stays one copy. They are retried as any other.
 ///
 /// ```no_run
 /// # async fn serve(router: tonic::service::Routes) -> Result<(), tonic::transport::Error> {
 /// tonic::transport::Server::builder()
-///     .layer(tonic_hedge::CriticalityLayer::new())
+///     .layer(tonic_hedge::InheritLayer::new())
 ///     .add_routes(router)
 ///     .serve("127.0.0.1:50051".parse().unwrap())
 ///     .await
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CriticalityLayer(());
+pub struct InheritLayer {
+    hedge_again: bool,
+}
 
-/// The service of a [`CriticalityLayer`].
+/// The service of a [`InheritLayer`].
 #[derive(Clone, Debug)]
-pub struct CriticalityService<S>(S);
+pub struct InheritService<S> {
+    inner: S,
+    hedge_again: bool,
+}
 
 pin_project! {
-    /// The future of a [`CriticalityService`].
+    /// The future of a [`InheritService`].
     #[derive(Debug)]
-    pub struct CriticalityFuture<F> {
-        criticality: Criticality,
+    pub struct InheritFuture<F> {
+        inherited: Inherited,
         #[pin]
         inner: F,
     }
 }
 
 pin_project! {
-    /// The response body of a [`CriticalityService`].
+    /// The response body of a [`InheritService`].
     #[derive(Debug)]
-    pub struct CriticalityBody<B> {
-        criticality: Criticality,
+    pub struct InheritBody<B> {
+        inherited: Inherited,
         #[pin]
         inner: B,
     }
 }
 
-impl CriticalityLayer {
+impl InheritLayer {
     /// The layer.
     pub fn new() -> Self {
         Self::default()
     }
-}
 
-impl<S> Layer<S> for CriticalityLayer {
-    type Service = CriticalityService<S>;
-
-    fn layer(&self, service: S) -> CriticalityService<S> {
-        CriticalityService(service)
+    /// Whether calls that a hedge causes may be hedged here. Off by default. The mark goes on all
+    /// the same: the next server decides for itself.
+    #[must_use]
+    pub fn hedge_again(mut self, hedge_again: bool) -> Self {
+        self.hedge_again = hedge_again;
+        self
     }
 }
 
-impl<S, A, B> Service<Request<A>> for CriticalityService<S>
+impl<S> Layer<S> for InheritLayer {
+    type Service = InheritService<S>;
+
+    fn layer(&self, service: S) -> InheritService<S> {
+        InheritService {
+            inner: service,
+            hedge_again: self.hedge_again,
+        }
+    }
+}
+
+impl<S, A, B> Service<Request<A>> for InheritService<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
 {
-    type Response = Response<CriticalityBody<B>>;
+    type Response = Response<InheritBody<B>>;
     type Error = S::Error;
-    type Future = CriticalityFuture<S::Future>;
+    type Future = InheritFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.0.poll_ready(cx)
+        self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let criticality = Criticality::of_metadata(request.headers()).unwrap_or_default();
-        let inner = CURRENT.sync_scope(criticality, || self.0.call(request));
-        CriticalityFuture { criticality, inner }
+        let inherited = Inherited::of_request(request.headers(), self.hedge_again);
+        let inner = CURRENT.sync_scope(inherited, || self.inner.call(request));
+        InheritFuture { inherited, inner }
     }
 }
 
-impl<F, B, E> Future for CriticalityFuture<F>
+impl<F, B, E> Future for InheritFuture<F>
 where
     F: Future<Output = Result<Response<B>, E>>,
 {
-    type Output = Result<Response<CriticalityBody<B>>, E>;
+    type Output = Result<Response<InheritBody<B>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let criticality = *this.criticality;
-        let response = ready!(CURRENT.sync_scope(criticality, || this.inner.poll(cx)))?;
-        let body = |inner| CriticalityBody { criticality, inner };
+        let inherited = *this.inherited;
+        let response = ready!(CURRENT.sync_scope(inherited, || this.inner.poll(cx)))?;
+        let body = |inner| InheritBody { inherited, inner };
         Poll::Ready(Ok(response.map(body)))
     }
 }
 
-impl<B: Body> Body for CriticalityBody<B> {
+impl<B: Body> Body for InheritBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -113,7 +136,7 @@ impl<B: Body> Body for CriticalityBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.project();
-        CURRENT.sync_scope(*this.criticality, || this.inner.poll_frame(cx))
+        CURRENT.sync_scope(*this.inherited, || this.inner.poll_frame(cx))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -132,7 +155,10 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::criticality::CRITICALITY;
+    use crate::{
+        criticality::{CRITICALITY, Criticality},
+        inherit::HEDGE,
+    };
 
     /// A body, or a handler, that notes where it is polled.
     struct Noting;
@@ -145,7 +171,10 @@ mod tests {
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
         ) -> Poll<Option<Result<Frame<Self::Data>, Infallible>>> {
-            let current = Criticality::current().map_or("none", Criticality::name);
+            let current = match Inherited::current() {
+                current if current.is_hedge() => "default, part of a hedge",
+                current => current.criticality().map_or("none", Criticality::name),
+            };
             Poll::Ready(Some(Ok(Frame::data(current.as_bytes()))))
         }
     }
@@ -160,9 +189,9 @@ mod tests {
         }
 
         fn call(&mut self, _: Request<()>) -> Self::Future {
-            let called = Criticality::current();
+            let called = Inherited::current();
             Box::pin(async move {
-                assert_eq!(Criticality::current(), called);
+                assert_eq!(Inherited::current(), called);
                 Ok(Response::new(Self))
             })
         }
@@ -171,22 +200,21 @@ mod tests {
     /// What a handler streams is made while the body is polled, after its future has ended.
     #[tokio::test]
     async fn the_scope_of_a_streamed_response() {
-        for (word, expected) in [
-            (Some("sheddable"), "sheddable"),
-            (Some("urgent"), "default"),
-            (None, "default"),
+        for (name, word, expected) in [
+            (CRITICALITY, "sheddable", "sheddable"),
+            (CRITICALITY, "urgent", "default"),
+            (HEDGE, "1", "default, part of a hedge"),
+            (HEDGE, "0", "default"),
         ] {
             let mut request = Request::new(());
-            if let Some(word) = word {
-                let word = HeaderValue::from_static(word);
-                request.headers_mut().insert(CRITICALITY, word);
-            }
-            let mut service = CriticalityLayer::new().layer(Noting);
+            let word = HeaderValue::from_static(word);
+            request.headers_mut().insert(name, word);
+            let mut service = InheritLayer::new().layer(Noting);
             let mut body = service.call(request).await.unwrap().into_body();
             let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
             let data = frame.unwrap().unwrap().into_data().unwrap();
             assert_eq!(data, expected.as_bytes());
-            assert_eq!(Criticality::current(), None);
+            assert_eq!(Inherited::current(), Inherited::default());
         }
     }
 }
