@@ -24,7 +24,10 @@ use super::{
     ticket::Ticket,
     wire,
 };
-use crate::telemetry::AttemptTelemetry;
+use crate::{
+    endpoint::{Endpoint, Line},
+    telemetry::AttemptTelemetry,
+};
 
 /// The data of a response: a unary one is a single frame, which needs no list of its own.
 pub(crate) type Frames = SmallVec<[Bytes; 1]>;
@@ -139,13 +142,15 @@ pub(crate) enum Rest {
 
 impl Attempt {
     pub(crate) fn new(
-        channel: Channel,
+        line: Line,
         request: Request<Body>,
         held: Held,
         until: Until,
         time_left: Option<Duration>,
     ) -> Self {
-        let stage = held.telemetry.within(|| Stage::first(channel, request));
+        let stage = held
+            .telemetry
+            .within(|| Stage::first(line, request, held.ticket.endpoint()));
         Self {
             course: Course {
                 stage,
@@ -169,12 +174,16 @@ impl Attempt {
 
 impl Stage {
     /// The queue nearly always has a slot: then the request goes into it at once, and never lies here.
-    fn first(mut channel: Channel, request: Request<Body>) -> Self {
+    fn first(mut line: Line, request: Request<Body>, endpoint: &Endpoint) -> Self {
         // Nobody is woken by this: where there is none, the attempt asks again when it is polled.
         let mut cx = Context::from_waker(Waker::noop());
-        match channel.poll_ready(&mut cx) {
-            Poll::Ready(Ok(())) => Self::Sent(channel.call(request)),
-            _ => Self::Ready(channel, Some(Box::new(request))),
+        match line.channel.poll_ready(&mut cx) {
+            Poll::Ready(Ok(())) => {
+                let response = line.channel.call(request);
+                endpoint.keep(line);
+                Self::Sent(response)
+            }
+            _ => Self::Ready(line.channel, Some(Box::new(request))),
         }
     }
 }

@@ -557,8 +557,8 @@ impl Host for CallHost {
             purpose,
             only: targeted.only.as_ref(),
         };
-        let (endpoint, channel) = match self.pick(now, wanted) {
-            Picked::Endpoint(endpoint, channel) => (endpoint, channel),
+        let (endpoint, line) = match self.pick(now, wanted) {
+            Picked::Endpoint(endpoint, line) => (endpoint, line),
             // The original waits in the call, which has nothing under way.
             _ if launch.kind != Kind::Hedge
                 && purpose != Purpose::Original
@@ -637,7 +637,7 @@ impl Host for CallHost {
             self.report_no_threshold(now);
         }
         Some(Launched {
-            attempt: Running::Sent(Attempt::new(channel, request, held, self.terms.until, left)),
+            attempt: Running::Sent(Attempt::new(line, request, held, self.terms.until, left)),
             hedge_after,
         })
     }
