@@ -45,10 +45,14 @@ pub struct AttemptLog {
     /// It is a hedge, or the replacement of one.
     hedge: bool,
     endpoint: Arc<str>,
-    start: Duration,
-    duration: Duration,
+    start: Nanos,
+    duration: Nanos,
     outcome: AttemptOutcome,
 }
+
+/// A duration in half the room, up to 584 years: every call has two of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Nanos(u64);
 
 /// Why an attempt was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,7 +132,7 @@ enum Logged {
 }
 
 /// The duration of an attempt that has not ended: no call lasts as long.
-const IN_FLIGHT: Duration = Duration::MAX;
+const IN_FLIGHT: Nanos = Nanos(u64::MAX);
 
 // === impl CallLog ===
 
@@ -222,12 +226,12 @@ impl AttemptLog {
 
     /// When it started, counted from the start of the call.
     pub fn start(&self) -> Duration {
-        self.start
+        self.start.get()
     }
 
     /// How long it ran; for a detached attempt, until the call ended.
     pub fn duration(&self) -> Duration {
-        self.duration
+        self.duration.get()
     }
 
     /// How it ended.
@@ -238,12 +242,12 @@ impl AttemptLog {
 
 impl fmt::Display for AttemptLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let duration = Millis(self.duration);
+        let duration = Millis(self.duration());
         write!(f, "{} {} ", self.kind.name(), self.endpoint)?;
         write!(f, "{} ({duration}", self.outcome.name())?;
         // That the original starts with its call is no news, unless it had to wait.
-        if self.kind != AttemptKind::Original || self.start >= Duration::from_millis(1) {
-            write!(f, ", started at {}", Millis(self.start))?;
+        if self.kind != AttemptKind::Original || self.start() >= Duration::from_millis(1) {
+            write!(f, ", started at {}", Millis(self.start()))?;
         }
         f.write_str(")")
     }
@@ -355,7 +359,7 @@ impl CallLogBuilder {
             kind,
             hedge,
             endpoint,
-            start: at,
+            start: Nanos::of(at),
             duration: IN_FLIGHT,
             outcome: AttemptOutcome::Discarded,
         });
@@ -370,7 +374,7 @@ impl CallLogBuilder {
             "attempt {number} ended but never started"
         );
         if let Some(attempt) = attempt {
-            attempt.duration = at.saturating_sub(attempt.start);
+            attempt.duration = attempt.start.until(at);
             attempt.outcome = outcome;
         }
     }
@@ -392,7 +396,7 @@ impl CallLogBuilder {
     fn build(mut self, at: Duration, before: Option<Arc<Status>>) -> CallLog {
         for attempt in self.attempts.as_mut_slice() {
             if attempt.duration == IN_FLIGHT {
-                attempt.duration = at.saturating_sub(attempt.start);
+                attempt.duration = attempt.start.until(at);
             }
         }
         CallLog {
@@ -404,6 +408,22 @@ impl CallLogBuilder {
             duration: at,
             before,
         }
+    }
+}
+
+// === impl Nanos ===
+
+impl Nanos {
+    fn of(duration: Duration) -> Self {
+        Self(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn until(self, end: Duration) -> Self {
+        Self(Self::of(end).0.saturating_sub(self.0))
+    }
+
+    fn get(self) -> Duration {
+        Duration::from_nanos(self.0)
     }
 }
 

@@ -161,6 +161,11 @@ impl Attempt {
         }
     }
 
+    /// What it holds; `None` once it has ended.
+    pub(crate) fn held(&self) -> Option<&Held> {
+        self.held.as_ref()
+    }
+
     /// Takes it apart: what there is to reset, and what it holds.
     pub(crate) fn into_rest(self) -> (Rest, Option<Held>) {
         let rest = match self.course.stage {

@@ -59,8 +59,7 @@ pub(crate) type CallFuture = Pin<Box<Course>>;
 /// Starts a call. What must be taken where the application calls is taken here: the clock,
 /// and the context that its spans hang under.
 pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
-    let began = Instant::now();
-    let started = shared.since_epoch(began);
+    let started = shared.now();
     let (method, name) = shared.methods().find(request.uri().path());
     let telemetry = method.telemetry().start_call(name, started);
     let seen = Seen::of(request.headers());
@@ -102,9 +101,9 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
     }
     let held = inherited.holds_hedges(marked);
     let (terms, right) = terms(shared, &method, overrides, criticality, held, deadline);
-    let prototype = Prototype::new(head, body);
+    let prototype = Prototype::new(head.uri, head.headers, head.extensions, body);
     let shared = Arc::clone(shared);
-    let host = CallHost::new(shared, method, terms, prototype, began, started, telemetry);
+    let host = CallHost::new(shared, method, terms, prototype, started, telemetry);
     Box::pin(Course::new(host, right))
 }
 
@@ -226,7 +225,7 @@ impl CallHost {
 
     /// When the deadline passes; one past what the clock can express is none.
     fn expires(&self) -> Option<Instant> {
-        self.began.checked_add(self.terms.deadline?)
+        self.began().checked_add(self.terms.deadline?)
     }
 
     /// An attempt's answer is the call's: notes it where a hedge gave it.

@@ -5,7 +5,6 @@ use bytes::Bytes;
 use http::{
     Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version,
     header::{CONTENT_TYPE, TE},
-    request::Parts,
 };
 use tonic::body::Body;
 
@@ -28,14 +27,13 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 enum Head {
     /// As the caller gave it. The first attempt takes it, whose headers are then not copied map and
     /// all, for further attempts that nearly never come.
-    Whole(Parts),
+    Whole(Uri, HeaderMap),
     /// What further attempts are made from.
     Kept(Kept),
 }
 
 /// Copies of a request's address and headers. Of a request without metadata of the caller's there is
 /// nothing to copy, and nothing is allocated.
-#[derive(Default)]
 struct Kept {
     uri: Uri,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -55,19 +53,17 @@ pub(crate) enum Source {
 }
 
 impl Prototype {
-    pub(crate) fn new(mut head: Parts, body: Body) -> Self {
-        head.method = Method::POST;
-        head.version = Version::HTTP_2;
+    pub(crate) fn new(uri: Uri, headers: HeaderMap, extensions: Extensions, body: Body) -> Self {
         Self {
-            extensions: std::mem::take(&mut head.extensions),
-            head: Head::Whole(head),
+            head: Head::Whole(uri, headers),
+            extensions,
             body: Source::Unread(body),
         }
     }
 
     pub(crate) fn path(&self) -> &str {
         match &self.head {
-            Head::Whole(head) => head.uri.path(),
+            Head::Whole(uri, _) => uri.path(),
             Head::Kept(kept) => kept.uri.path(),
         }
     }
@@ -75,40 +71,48 @@ impl Prototype {
     /// A copy of the caller's headers.
     pub(crate) fn headers(&self) -> HeaderMap {
         match &self.head {
-            Head::Whole(head) => head.headers.clone(),
+            Head::Whole(_, headers) => headers.clone(),
             Head::Kept(kept) => kept.headers(),
         }
     }
 
     /// The request of one attempt: the caller's own the first time.
     pub(crate) fn request(&mut self, body: Body) -> Request<Body> {
-        if let Head::Kept(kept) = &self.head {
-            return kept.request(body);
-        }
-        match std::mem::replace(&mut self.head, Head::Kept(Kept::default())) {
-            Head::Kept(kept) => kept.request(body),
-            Head::Whole(head) => {
-                if let Head::Kept(kept) = &mut self.head {
-                    kept.keep(&head);
-                }
-                Request::from_parts(head, body)
+        let (uri, headers) = match &mut self.head {
+            Head::Kept(kept) => (kept.uri.clone(), kept.headers()),
+            Head::Whole(uri, headers) => {
+                let (uri, headers) = (std::mem::take(uri), std::mem::take(headers));
+                self.head = Head::Kept(Kept::of(&uri, &headers));
+                (uri, headers)
             }
-        }
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = Method::POST;
+        *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        request
     }
 }
 
 impl Kept {
-    fn keep(&mut self, head: &Parts) {
-        self.uri = head.uri.clone();
-        for (name, value) in &head.headers {
+    fn of(uri: &Uri, headers: &HeaderMap) -> Self {
+        let mut kept = Self {
+            uri: uri.clone(),
+            headers: Vec::new(),
+            te: false,
+            content_type: false,
+        };
+        for (name, value) in headers {
             match name {
-                name if !self.te && *name == TE && *value == TRAILERS => self.te = true,
-                name if !self.content_type && *name == CONTENT_TYPE && *value == GRPC => {
-                    self.content_type = true;
+                name if !kept.te && *name == TE && *value == TRAILERS => kept.te = true,
+                name if !kept.content_type && *name == CONTENT_TYPE && *value == GRPC => {
+                    kept.content_type = true;
                 }
-                name => self.headers.push((name.clone(), value.clone())),
+                name => kept.headers.push((name.clone(), value.clone())),
             }
         }
+        kept
     }
 
     fn headers(&self) -> HeaderMap {
@@ -125,15 +129,6 @@ impl Kept {
             map.append(CONTENT_TYPE, GRPC);
         }
         map
-    }
-
-    fn request(&self, body: Body) -> Request<Body> {
-        let mut request = Request::new(body);
-        *request.method_mut() = Method::POST;
-        *request.version_mut() = Version::HTTP_2;
-        *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers();
-        request
     }
 }
 
@@ -195,7 +190,8 @@ mod tests {
             }
             let expected = request.headers().clone();
             let (head, ()) = request.into_parts();
-            let mut prototype = Prototype::new(head, Body::empty());
+            let (uri, headers, extensions) = (head.uri, head.headers, head.extensions);
+            let mut prototype = Prototype::new(uri, headers, extensions, Body::empty());
             assert_eq!(prototype.headers(), expected);
             for _ in 0..3 {
                 let request = prototype.request(Body::empty());
