@@ -77,10 +77,10 @@ pub(crate) struct Front {
 pub(crate) enum Until {
     /// To the head: a call with one attempt.
     Head,
-    /// To the trailers, holding at most this many bytes.
-    Trailers(usize),
-    /// To the end of a stream's first message, holding at most this many bytes.
-    Message(usize),
+    /// To the trailers, holding at most the channel's limit.
+    Trailers,
+    /// To the end of a stream's first message, holding at most that.
+    Message,
 }
 
 /// One copy of a call on the wire. Dropping it cancels it: its stream is reset.
@@ -219,7 +219,7 @@ impl Course {
                     let (mut head, body) = response.into_parts();
                     if let Some(code) = wire::sanitize(&mut head.headers) {
                         // A stream may be empty, a unary answer not.
-                        if let (Until::Trailers(_), Code::Ok) = (self.until, code) {
+                        if let (Until::Trailers, Code::Ok) = (self.until, code) {
                             return self.fault(ticket, no_message(Some(0)));
                         }
                         let complete = Complete {
@@ -274,12 +274,12 @@ impl Course {
                             reading.bytes += data.len();
                             reading.messages.feed(&data);
                             reading.data.push(data);
-                            let (limit, enough) = match self.until {
+                            let enough = match self.until {
                                 Until::Head => continue,
-                                Until::Trailers(limit) => (limit, false),
-                                Until::Message(limit) => (limit, reading.messages.any()),
+                                Until::Trailers => false,
+                                Until::Message => reading.messages.any(),
                             };
-                            if enough || reading.bytes > limit {
+                            if enough || reading.bytes > ticket.shared().response_limit() {
                                 return self.open(enough);
                             }
                             continue;
@@ -306,8 +306,8 @@ impl Course {
         let messages = reading.messages.whole();
         let complete = match self.until {
             // A stream may be empty.
-            Until::Message(_) => messages.is_some(),
-            Until::Head | Until::Trailers(_) => messages == Some(1),
+            Until::Message => messages.is_some(),
+            Until::Head | Until::Trailers => messages == Some(1),
         };
         if code == Code::Ok && !complete {
             return self.fault(ticket, no_message(messages));

@@ -14,7 +14,7 @@ use std::{
 
 use http::Response;
 use pin_project_lite::pin_project;
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::race::{Drive, End, Gone, Host as _, Launch, Launched, Verdict};
 
@@ -22,10 +22,11 @@ use super::{
     DEADLINE_MESSAGE,
     attempt::{Attempt, Finished, Reply, Until},
     body::{self, Collected, Looked, Rewind},
-    fail, finish,
+    expire, fail, finish,
     host::{CallHost, Unplaced},
     prototype::Source,
     running::{Ran, Running},
+    timer::Timer,
     wire,
 };
 
@@ -44,7 +45,7 @@ pin_project! {
         original: Option<Attempt>,
         // Until there is something to decide.
         #[pin]
-        sleep: Option<Sleep>,
+        timer: Option<Timer>,
     }
 
     impl PinnedDrop for Course {
@@ -63,8 +64,6 @@ pin_project! {
 enum Stage {
     /// Nobody has polled it yet. What is wrong with the request is told when the call is admitted.
     New(Result<(), Status>),
-    /// Its request's body is to be read.
-    Reading(How),
     /// The body comes in pieces.
     Collecting(Pin<Box<dyn Future<Output = Result<Collected, Status>> + Send>>),
     /// The body is there: the original can start.
@@ -90,8 +89,8 @@ pub(crate) enum How {
 /// What a call starts with.
 #[allow(clippy::large_enum_variant)] // Moved once, within one poll.
 enum Start {
-    /// With what it is, and when there is something to decide.
-    Alone(Attempt, Option<Instant>),
+    /// The original is on its way, and this is when there is something to decide.
+    Alone(Option<Instant>),
     Race(Since),
     /// The deadline has passed.
     Expired,
@@ -114,7 +113,7 @@ impl Course {
             stage: Stage::New(right),
             host: Some(host),
             original: None,
-            sleep: None,
+            timer: None,
         }
     }
 }
@@ -135,17 +134,13 @@ impl Future for Course {
             let since = match this.stage {
                 Stage::New(right) => {
                     let right = std::mem::replace(right, Ok(()));
-                    match host.admit(right) {
-                        Ok(how) => *this.stage = Stage::Reading(how),
+                    *this.stage = match host.admit(right) {
+                        Ok(how) => host.read(how, cx),
                         Err((status, at)) => {
                             *this.stage = Stage::Over;
                             return Poll::Ready(Err(fail(host, at, status)));
                         }
-                    }
-                    continue;
-                }
-                Stage::Reading(how) => {
-                    *this.stage = host.read(*how, cx);
+                    };
                     continue;
                 }
                 Stage::Collecting(work) => {
@@ -159,22 +154,20 @@ impl Future for Course {
                     }
                     continue;
                 }
-                Stage::Ready => match host.launch_alone() {
-                    Start::Alone(original, due) => {
+                Stage::Ready => match host.launch_alone(this.original) {
+                    Start::Alone(due) => {
                         *this.stage = Stage::Alone;
-                        *this.original = Some(original);
                         if host.threshold == Some(Duration::ZERO) {
                             launched(host, this.original)
                         } else {
-                            this.sleep.set(due.map(sleep_until));
+                            this.timer.set(due.map(Timer::until));
                             continue;
                         }
                     }
                     Start::Race(since) => since,
                     Start::Expired => {
                         *this.stage = Stage::Over;
-                        let status = Status::deadline_exceeded(DEADLINE_MESSAGE);
-                        return Poll::Ready(Err(fail(host, host.elapsed(), status)));
+                        return Poll::Ready(Err(expire(host, host.elapsed())));
                     }
                 },
                 Stage::Alone => {
@@ -186,7 +179,7 @@ impl Future for Course {
                             true => {
                                 *this.original = None;
                                 *this.stage = Stage::Over;
-                                this.sleep.set(None);
+                                this.timer.set(None);
                                 return Poll::Ready(answered(host, finished));
                             }
                             false => {
@@ -201,17 +194,17 @@ impl Future for Course {
                             }
                         },
                         Poll::Pending => {
-                            let Some(sleep) = this.sleep.as_mut().as_pin_mut() else {
+                            let Some(timer) = this.timer.as_mut().as_pin_mut() else {
                                 return Poll::Pending;
                             };
-                            ready!(sleep.poll(cx));
+                            ready!(timer.poll(cx));
                             launched(host, this.original)
                         }
                     }
                 }
                 Stage::Raced(_) | Stage::Over => return Poll::Pending,
             };
-            this.sleep.set(None);
+            this.timer.set(None);
             if let Some(host) = this.host.take() {
                 *this.stage = Stage::Raced(Box::pin(race(host, since)));
             }
@@ -249,7 +242,7 @@ fn answered(host: &mut CallHost, mut finished: Finished) -> Outcome {
         }
         Reply::Fault(_) => {}
     }
-    finish(host, Some(finished), now)
+    finish(host, finished, now)
 }
 
 impl CallHost {
@@ -262,11 +255,12 @@ impl CallHost {
         }
         let now = self.clock(Duration::ZERO);
         if let Some(circuit) = self.method.circuit() {
-            self.probe = circuit.admit(now).map_err(|retry_after| {
+            let probe = circuit.admit(now).map_err(|retry_after| {
                 let message = format!("{}: the circuit breaker is open", circuit.name());
                 let status = wire::unavailable_until(message, retry_after);
                 (status, Duration::ZERO)
             })?;
+            self.probe = probe.map(Box::new);
         }
         self.shared.ensure_started();
         self.shared.budget().deposit(now);
@@ -314,8 +308,8 @@ impl CallHost {
         Ok(())
     }
 
-    /// Launches the original.
-    fn launch_alone(&mut self) -> Start {
+    /// Launches the original, and puts it into its place.
+    fn launch_alone(&mut self, original: &mut Option<Attempt>) -> Start {
         let rules = self.rules();
         if !rules.hedging {
             self.report_at_start();
@@ -331,10 +325,10 @@ impl CallHost {
             return Start::Race(Since::Unplaced);
         };
         let hedge_after = launched.hedge_after;
-        let attempt = match launched.attempt {
-            Running::Sent(attempt) => attempt,
+        match launched.attempt {
+            Running::Sent(attempt) => *original = Some(attempt),
             _ => return Start::Race(Since::Launched(at, launched)),
-        };
+        }
         // As the race has it: no hedge without room for it.
         let hedge_at = hedge_after
             .filter(|_| rules.hedging && rules.max_concurrent > 1)
@@ -344,8 +338,7 @@ impl CallHost {
             (hedge_at, deadline) => hedge_at.or(deadline),
         };
         // One past what the clock can express is none.
-        let due = due.and_then(|due| self.began().checked_add(due));
-        Start::Alone(attempt, due)
+        Start::Alone(due.and_then(|due| self.began().checked_add(due)))
     }
 
     /// Whether the reply is an answer without a question: nothing that a race, or the user's own
@@ -411,7 +404,7 @@ async fn race(mut host: CallHost, since: Since) -> Outcome {
 /// Makes the call's result of what the race ended with.
 fn ended(host: &mut CallHost, reply: Option<Ran>, at: Duration) -> Outcome {
     match reply {
-        Some(Ran::Finished(finished)) => finish(host, Some(finished), at),
+        Some(Ran::Finished(finished)) => finish(host, finished, at),
         Some(Ran::Place(_)) => {
             let status = match host.take_unplaced() {
                 Some(Unplaced::Never(why)) => Status::unavailable(why.to_string()),
@@ -419,7 +412,7 @@ fn ended(host: &mut CallHost, reply: Option<Ran>, at: Duration) -> Outcome {
             };
             Err(fail(host, at, status))
         }
-        None => finish(host, None, at),
+        None => Err(expire(host, at)),
     }
 }
 

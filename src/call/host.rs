@@ -78,11 +78,9 @@ pub(crate) struct CallHost {
     /// The endpoints that the call uses or has used.
     tried: SmallVec<[Arc<Endpoint>; 2]>,
     /// The half-open breaker's one call.
-    pub(super) probe: Option<Probe>,
+    pub(super) probe: Option<Box<Probe>>,
     /// When a hedge is due after the newest launch, where that is known.
     pub(super) threshold: Option<Duration>,
-    /// The newest launch was sent: it does not wait for an endpoint.
-    placed: bool,
     further: Option<Box<Further>>,
 }
 
@@ -132,7 +130,6 @@ impl CallHost {
             tried: SmallVec::new(),
             probe: None,
             threshold: None,
-            placed: false,
             further: None,
         }
     }
@@ -152,7 +149,7 @@ impl CallHost {
         let read = Source::Whole(Bytes::new());
         Ending {
             log: std::mem::take(&mut self.log),
-            probe: self.probe.take(),
+            probe: self.probe.take().map(|it| *it),
             hedge_won: self
                 .further
                 .as_ref()
@@ -182,7 +179,7 @@ impl CallHost {
 
     /// Whether a stream's first message ends the race.
     pub(crate) fn races_for_message(&self) -> bool {
-        matches!(self.terms.until, Until::Message(_))
+        matches!(self.terms.until, Until::Message)
     }
 
     /// `now` of the race, on the channel's clock.
@@ -313,7 +310,7 @@ impl CallHost {
     /// Records the outcome of an attempt that was `launched` then with the breaker, and tells once
     /// what it changed.
     fn record(&mut self, launched: Duration, clock: Duration, failed: bool) {
-        let probe = self.probe.take();
+        let probe = self.probe.take().map(|it| *it);
         if let Some(circuit) = self.method.circuit() {
             circuit.record(launched, clock, probe, failed);
         }
@@ -560,7 +557,7 @@ impl Host for CallHost {
                     .is_worth_waiting(&self.tried, wanted) =>
             {
                 let shared = Arc::clone(&self.shared);
-                self.placed = false;
+                self.further().waits = true;
                 let only = targeted.only;
                 let place = Place {
                     purpose,
@@ -616,7 +613,9 @@ impl Host for CallHost {
         }
         let ticket = Ticket::new(Arc::clone(&self.shared), Arc::clone(&endpoint), clock);
         self.tried.push(endpoint);
-        self.placed = true;
+        if let Some(further) = &mut self.further {
+            further.waits = false;
+        }
         if kind == AttemptKind::Original {
             self.plan(now, Planner::started);
         }
@@ -637,7 +636,7 @@ impl Host for CallHost {
 
     fn delay(&mut self, now: Duration, launch: &Launch) -> Option<Delaying> {
         // The delay counts from when it is sent.
-        if !self.placed {
+        if self.further.as_ref().is_some_and(|it| it.waits) {
             return None;
         }
         let Timing::With(delay) = &self.terms.hedge.as_ref()?.timing else {

@@ -19,6 +19,7 @@ mod prototype;
 mod running;
 mod tail;
 mod ticket;
+mod timer;
 pub(crate) mod wire;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
@@ -100,8 +101,8 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
         head.headers.remove(wire::PREVIOUS_ATTEMPTS);
     }
     let held = inherited.holds_hedges(marked);
-    let (terms, right) = terms(shared, &method, overrides, criticality, held, deadline);
-    let prototype = Prototype::new(head.uri, head.headers, head.extensions, body);
+    let (terms, right) = terms(&method, overrides, criticality, held, deadline);
+    let prototype = Prototype::new(head, body);
     let shared = Arc::clone(shared);
     let host = CallHost::new(shared, method, terms, prototype, started, telemetry);
     Box::pin(Course::new(host, right))
@@ -136,7 +137,6 @@ impl Seen {
 /// What applies to a call, the request's own word first; and whether that can be. Unless it has such
 /// a word, a call that is `held` as part of a hedge is not hedged.
 fn terms(
-    shared: &Shared,
     method: &Method,
     overrides: Overrides,
     criticality: Criticality,
@@ -157,12 +157,11 @@ fn terms(
         }
     };
     let shape = method.shape();
-    let limit = shared.response_limit();
     // How far the attempts of a race are read.
     let until = match shape {
-        Shape::Unary => Until::Trailers(limit),
-        Shape::FirstMessage => Until::Message(limit),
-        Shape::ServerStreaming if overrides.first_message => Until::Message(limit),
+        Shape::Unary => Until::Trailers,
+        Shape::FirstMessage => Until::Message,
+        Shape::ServerStreaming if overrides.first_message => Until::Message,
         Shape::ServerStreaming | Shape::Other => Until::Head,
     };
     let repeatable = match (until, method.repeatable()) {
@@ -250,15 +249,17 @@ impl CallHost {
     }
 }
 
-/// Makes the call's result of what its last attempt came to; without one its deadline has passed.
+/// The call's deadline has passed.
+fn expire(host: &mut CallHost, at: Duration) -> Status {
+    fail(host, at, Status::deadline_exceeded(DEADLINE_MESSAGE))
+}
+
+/// Makes the call's result of what its last attempt came to.
 fn finish(
     host: &mut CallHost,
-    finished: Option<Finished>,
+    Finished { reply, held }: Finished,
     at: Duration,
 ) -> Result<Response<Body>, Status> {
-    let Some(Finished { reply, held }) = finished else {
-        return Err(fail(host, at, Status::deadline_exceeded(DEADLINE_MESSAGE)));
-    };
     match reply {
         Reply::Fault(fault) => Err(fail(host, at, fault.status)),
         Reply::Complete(complete) if complete.code != Code::Ok => {

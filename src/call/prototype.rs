@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http::{
     Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version,
     header::{CONTENT_TYPE, TE},
+    request::Parts,
 };
 use tonic::body::Body;
 
@@ -27,7 +28,7 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 enum Head {
     /// As the caller gave it. The first attempt takes it, whose headers are then not copied map and
     /// all, for further attempts that nearly never come.
-    Whole(Uri, HeaderMap),
+    Whole(Parts),
     /// What further attempts are made from.
     Kept(Kept),
 }
@@ -53,17 +54,19 @@ pub(crate) enum Source {
 }
 
 impl Prototype {
-    pub(crate) fn new(uri: Uri, headers: HeaderMap, extensions: Extensions, body: Body) -> Self {
+    pub(crate) fn new(mut head: Parts, body: Body) -> Self {
+        head.method = Method::POST;
+        head.version = Version::HTTP_2;
         Self {
-            head: Head::Whole(uri, headers),
-            extensions,
+            extensions: std::mem::take(&mut head.extensions),
+            head: Head::Whole(head),
             body: Source::Unread(body),
         }
     }
 
     pub(crate) fn path(&self) -> &str {
         match &self.head {
-            Head::Whole(uri, _) => uri.path(),
+            Head::Whole(head) => head.uri.path(),
             Head::Kept(kept) => kept.uri.path(),
         }
     }
@@ -71,27 +74,21 @@ impl Prototype {
     /// A copy of the caller's headers.
     pub(crate) fn headers(&self) -> HeaderMap {
         match &self.head {
-            Head::Whole(_, headers) => headers.clone(),
+            Head::Whole(head) => head.headers.clone(),
             Head::Kept(kept) => kept.headers(),
         }
     }
 
     /// The request of one attempt: the caller's own the first time.
     pub(crate) fn request(&mut self, body: Body) -> Request<Body> {
-        let (uri, headers) = match &mut self.head {
-            Head::Kept(kept) => (kept.uri.clone(), kept.headers()),
-            Head::Whole(uri, headers) => {
-                let (uri, headers) = (std::mem::take(uri), std::mem::take(headers));
-                self.head = Head::Kept(Kept::of(&uri, &headers));
-                (uri, headers)
-            }
+        let kept = match &self.head {
+            Head::Kept(kept) => return kept.request(body),
+            Head::Whole(head) => Kept::of(&head.uri, &head.headers),
         };
-        let mut request = Request::new(body);
-        *request.method_mut() = Method::POST;
-        *request.version_mut() = Version::HTTP_2;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = headers;
-        request
+        match std::mem::replace(&mut self.head, Head::Kept(kept)) {
+            Head::Kept(kept) => kept.request(body),
+            Head::Whole(head) => Request::from_parts(head, body),
+        }
     }
 }
 
@@ -113,6 +110,15 @@ impl Kept {
             }
         }
         kept
+    }
+
+    fn request(&self, body: Body) -> Request<Body> {
+        let mut request = Request::new(body);
+        *request.method_mut() = Method::POST;
+        *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers();
+        request
     }
 
     fn headers(&self) -> HeaderMap {
@@ -190,8 +196,7 @@ mod tests {
             }
             let expected = request.headers().clone();
             let (head, ()) = request.into_parts();
-            let (uri, headers, extensions) = (head.uri, head.headers, head.extensions);
-            let mut prototype = Prototype::new(uri, headers, extensions, Body::empty());
+            let mut prototype = Prototype::new(head, Body::empty());
             assert_eq!(prototype.headers(), expected);
             for _ in 0..3 {
                 let request = prototype.request(Body::empty());

@@ -28,6 +28,8 @@ pub(super) struct Further {
     pub(super) unsent: Vec<Loan>,
     /// Where the last unsent attempt was to go.
     pub(super) unsent_at: Option<Arc<Endpoint>>,
+    /// The newest launch waits for an endpoint.
+    pub(super) waits: bool,
     /// What the next launch is for, where it has waited for an endpoint.
     pub(super) waited: Option<Purpose>,
     /// Why the original found no endpoint.
