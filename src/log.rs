@@ -7,6 +7,8 @@ use std::{error::Error, fmt, mem, sync::Arc, time::Duration};
 
 use tonic::{Code, Response, Status};
 
+use crate::nanos::Nanos;
+
 /// What happened to each attempt of a call.
 ///
 /// Cheap to clone. It prints as one line, like
@@ -49,10 +51,6 @@ pub struct AttemptLog {
     duration: Nanos,
     outcome: AttemptOutcome,
 }
-
-/// A duration in half the room, up to 584 years: every call has two of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Nanos(u64);
 
 /// Why an attempt was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,7 +130,7 @@ enum Logged {
 }
 
 /// The duration of an attempt that has not ended: no call lasts as long.
-const IN_FLIGHT: Nanos = Nanos(u64::MAX);
+const IN_FLIGHT: Nanos = Nanos::NEVER;
 
 // === impl CallLog ===
 
@@ -209,6 +207,10 @@ impl Error for CallLog {
 // === impl AttemptLog ===
 
 impl AttemptLog {
+    fn ends(&mut self, at: Duration) {
+        self.duration = Nanos::of(at.saturating_sub(self.start()));
+    }
+
     /// 0 for the original, then counted up in the order of starts.
     pub fn number(&self) -> u32 {
         self.number
@@ -374,7 +376,7 @@ impl CallLogBuilder {
             "attempt {number} ended but never started"
         );
         if let Some(attempt) = attempt {
-            attempt.duration = attempt.start.until(at);
+            attempt.ends(at);
             attempt.outcome = outcome;
         }
     }
@@ -396,7 +398,7 @@ impl CallLogBuilder {
     fn build(mut self, at: Duration, before: Option<Arc<Status>>) -> CallLog {
         for attempt in self.attempts.as_mut_slice() {
             if attempt.duration == IN_FLIGHT {
-                attempt.duration = attempt.start.until(at);
+                attempt.ends(at);
             }
         }
         CallLog {
@@ -408,22 +410,6 @@ impl CallLogBuilder {
             duration: at,
             before,
         }
-    }
-}
-
-// === impl Nanos ===
-
-impl Nanos {
-    fn of(duration: Duration) -> Self {
-        Self(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    fn until(self, end: Duration) -> Self {
-        Self(Self::of(end).0.saturating_sub(self.0))
-    }
-
-    fn get(self) -> Duration {
-        Duration::from_nanos(self.0)
     }
 }
 

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     endpoint::{Endpoint, Line},
+    nanos::Nanos,
     telemetry::AttemptTelemetry,
 };
 
@@ -95,7 +96,7 @@ struct Course {
     stage: Stage,
     until: Until,
     /// What was left of the call's deadline when it started.
-    time_left: Option<Duration>,
+    time_left: Nanos,
 }
 
 /// What an attempt holds while it is in flight, and hands on when it ends.
@@ -155,15 +156,31 @@ impl Attempt {
             course: Course {
                 stage,
                 until,
-                time_left,
+                time_left: time_left.map_or(Nanos::NEVER, Nanos::of),
             },
             held: Some(held),
         }
     }
 
-    /// What it holds; `None` once it has ended.
+    /// As when it is polled as a future, but what it holds stays in it.
+    pub(crate) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
+        let Self { course, held } = self;
+        match held {
+            Some(held) => held
+                .telemetry
+                .within(|| course.poll_reply(&held.ticket, cx)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// What it holds; `None` once that was taken.
     pub(crate) fn held(&self) -> Option<&Held> {
         self.held.as_ref()
+    }
+
+    /// Takes what it holds, when it has ended.
+    pub(crate) fn take_held(&mut self) -> Option<Held> {
+        self.held.take()
     }
 
     /// Takes it apart: what there is to reset, and what it holds.
@@ -352,8 +369,7 @@ impl Course {
     }
 
     fn at_deadline(&self, ticket: &Ticket) -> bool {
-        self.time_left
-            .is_some_and(|left| ticket.elapsed(ticket.shared().now()) + DEADLINE_SLACK >= left)
+        ticket.elapsed(ticket.shared().now()) + DEADLINE_SLACK >= self.time_left.get()
     }
 
     /// Somebody else's timer for the call's deadline ran out a moment before ours, which ends
@@ -381,15 +397,9 @@ impl Future for Attempt {
     type Output = Finished;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finished> {
-        let Self { course, held } = self.get_mut();
-        let Some(holds) = held else {
-            return Poll::Pending;
-        };
-        let polled = holds
-            .telemetry
-            .within(|| course.poll_reply(&holds.ticket, cx));
-        let reply = std::task::ready!(polled);
-        match held.take() {
+        let attempt = self.get_mut();
+        let reply = std::task::ready!(attempt.poll_reply(cx));
+        match attempt.take_held() {
             Some(held) => Poll::Ready(Finished { reply, held }),
             None => Poll::Pending,
         }

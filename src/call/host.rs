@@ -102,6 +102,13 @@ pub(crate) struct Ending {
     pub(crate) sending: Sending,
 }
 
+/// What a launch has become.
+pub(super) enum Placed {
+    /// An attempt on the wire.
+    Sent,
+    Waits(Waiting),
+}
+
 /// Why a launch found no endpoint.
 pub(crate) enum Unplaced {
     /// One may become ready.
@@ -491,32 +498,14 @@ impl CallHost {
         }
     }
 
-    /// The end of an attempt that stays one: a hedge, or what has replaced it.
-    fn hedge_ended(&mut self, launch: &Launch, end: HedgeEnd) {
-        if launch.kind == Kind::Hedge
-            && let Some(further) = &mut self.further
-            && let Some(hedges) = &mut further.hedges
-        {
-            hedges.ended(end);
-        }
-    }
-}
-
-impl Drop for CallHost {
-    /// The call may have ended while the hedge still waited for its observer.
-    fn drop(&mut self) {
-        self.disallow(Duration::ZERO);
-    }
-}
-
-impl Host for CallHost {
-    type Attempt = Running;
-    type Reply = Ran;
-    type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
-    type Delay = Delaying;
-    type Error = BoxError;
-
-    fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Running>> {
+    /// Launches an attempt, which is put into its place at once: it is large, and a call with one
+    /// attempt has a place for it. The [`threshold`](Self::threshold) is then the hedge's.
+    pub(super) fn launch_into(
+        &mut self,
+        now: Duration,
+        launch: Launch,
+        sent: &mut Option<Attempt>,
+    ) -> Option<Placed> {
         let purpose = self.purpose(&launch);
         // Given back where nothing is sent.
         let loan = match (launch.kind, launch.replaces) {
@@ -564,10 +553,8 @@ impl Host for CallHost {
                     only,
                     loan,
                 };
-                return Some(Launched {
-                    attempt: Running::Waiting(Waiting::new(shared, self.tried.clone(), place)),
-                    hedge_after: None,
-                });
+                let waiting = Waiting::new(shared, self.tried.clone(), place);
+                return Some(Placed::Waits(waiting));
             }
             Picked::Wait => {
                 self.not_launched(&launch, Reason::Hold(Hold::OtherEndpoint));
@@ -628,8 +615,43 @@ impl Host for CallHost {
         if kind == AttemptKind::Original && hedge_after.is_none() {
             self.report_no_threshold(now);
         }
+        *sent = Some(Attempt::new(line, request, held, self.terms.until, left));
+        Some(Placed::Sent)
+    }
+
+    /// The end of an attempt that stays one: a hedge, or what has replaced it.
+    fn hedge_ended(&mut self, launch: &Launch, end: HedgeEnd) {
+        if launch.kind == Kind::Hedge
+            && let Some(further) = &mut self.further
+            && let Some(hedges) = &mut further.hedges
+        {
+            hedges.ended(end);
+        }
+    }
+}
+
+impl Drop for CallHost {
+    /// The call may have ended while the hedge still waited for its observer.
+    fn drop(&mut self) {
+        self.disallow(Duration::ZERO);
+    }
+}
+
+impl Host for CallHost {
+    type Attempt = Running;
+    type Reply = Ran;
+    type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
+    type Delay = Delaying;
+    type Error = BoxError;
+
+    fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Running>> {
+        let mut sent = None;
+        let (attempt, hedge_after) = match self.launch_into(now, launch, &mut sent)? {
+            Placed::Sent => (Running::Sent(sent?), self.threshold),
+            Placed::Waits(waiting) => (Running::Waiting(waiting), None),
+        };
         Some(Launched {
-            attempt: Running::Sent(Attempt::new(line, request, held, self.terms.until, left)),
+            attempt,
             hedge_after,
         })
     }

@@ -35,7 +35,7 @@ use tonic_hedge_engine::{
 pub(crate) use classify::Codes;
 
 use self::{
-    attempt::{Finished, Reply, Until},
+    attempt::{Held, Reply, Until},
     course::{Course, How},
     host::{CallHost, Ending, Terms},
     prototype::Prototype,
@@ -257,7 +257,8 @@ fn expire(host: &mut CallHost, at: Duration) -> Status {
 /// Makes the call's result of what its last attempt came to.
 fn finish(
     host: &mut CallHost,
-    Finished { reply, held }: Finished,
+    reply: Reply,
+    held: Held,
     at: Duration,
 ) -> Result<Response<Body>, Status> {
     match reply {

@@ -31,6 +31,7 @@ impl AttemptSpan {
 
     /// Runs `poll` with this span as the current one, so that spans which start inside hang
     /// under it.
+    #[inline]
     pub(crate) fn within<T>(&self, poll: impl FnOnce() -> T) -> T {
         match &self.context {
             None => poll(),
