@@ -14,7 +14,7 @@ use super::Endpoint;
 pub(crate) struct Line {
     pub(crate) channel: Channel,
     /// The number of its connection.
-    connection: u64,
+    pub(super) connection: u64,
 }
 
 impl Endpoint {

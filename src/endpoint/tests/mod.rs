@@ -4,6 +4,7 @@
 mod choice;
 mod churn;
 mod connecting;
+mod lines;
 
 use std::{
     convert::Infallible,
