@@ -104,9 +104,9 @@ impl Link {
             _ => return Err(format!("no connection within {limit:?}").into()),
         };
         Ok(Self {
-            channel,
-            health,
             watched,
+            health,
+            ..Self::made(channel)
         })
     }
 
@@ -118,7 +118,9 @@ impl Link {
     /// A channel of somebody else's.
     pub(super) fn made(channel: Channel) -> Self {
         Self {
-            channel,
+            // It is only cloned again: a clone makes room for waiting for a place in the queue when it
+            // is first used, and the original has that from the start.
+            channel: channel.clone(),
             health: Arc::default(),
             watched: false,
         }
