@@ -85,6 +85,7 @@ mod learned;
 mod log;
 mod measured;
 mod method;
+mod nanos;
 #[cfg(feature = "reflection")]
 mod reflection;
 mod request;

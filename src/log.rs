@@ -7,6 +7,8 @@ use std::{error::Error, fmt, mem, sync::Arc, time::Duration};
 
 use tonic::{Code, Response, Status};
 
+use crate::nanos::Nanos;
+
 /// What happened to each attempt of a call.
 ///
 /// Cheap to clone. It prints as one line, like
@@ -45,8 +47,8 @@ pub struct AttemptLog {
     /// It is a hedge, or the replacement of one.
     hedge: bool,
     endpoint: Arc<str>,
-    start: Duration,
-    duration: Duration,
+    start: Nanos,
+    duration: Nanos,
     outcome: AttemptOutcome,
 }
 
@@ -128,7 +130,7 @@ enum Logged {
 }
 
 /// The duration of an attempt that has not ended: no call lasts as long.
-const IN_FLIGHT: Duration = Duration::MAX;
+const IN_FLIGHT: Nanos = Nanos::NEVER;
 
 // === impl CallLog ===
 
@@ -205,6 +207,10 @@ impl Error for CallLog {
 // === impl AttemptLog ===
 
 impl AttemptLog {
+    fn ends(&mut self, at: Duration) {
+        self.duration = Nanos::of(at.saturating_sub(self.start()));
+    }
+
     /// 0 for the original, then counted up in the order of starts.
     pub fn number(&self) -> u32 {
         self.number
@@ -222,12 +228,12 @@ impl AttemptLog {
 
     /// When it started, counted from the start of the call.
     pub fn start(&self) -> Duration {
-        self.start
+        self.start.get()
     }
 
     /// How long it ran; for a detached attempt, until the call ended.
     pub fn duration(&self) -> Duration {
-        self.duration
+        self.duration.get()
     }
 
     /// How it ended.
@@ -238,12 +244,12 @@ impl AttemptLog {
 
 impl fmt::Display for AttemptLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let duration = Millis(self.duration);
+        let duration = Millis(self.duration());
         write!(f, "{} {} ", self.kind.name(), self.endpoint)?;
         write!(f, "{} ({duration}", self.outcome.name())?;
         // That the original starts with its call is no news, unless it had to wait.
-        if self.kind != AttemptKind::Original || self.start >= Duration::from_millis(1) {
-            write!(f, ", started at {}", Millis(self.start))?;
+        if self.kind != AttemptKind::Original || self.start() >= Duration::from_millis(1) {
+            write!(f, ", started at {}", Millis(self.start()))?;
         }
         f.write_str(")")
     }
@@ -355,7 +361,7 @@ impl CallLogBuilder {
             kind,
             hedge,
             endpoint,
-            start: at,
+            start: Nanos::of(at),
             duration: IN_FLIGHT,
             outcome: AttemptOutcome::Discarded,
         });
@@ -370,7 +376,7 @@ impl CallLogBuilder {
             "attempt {number} ended but never started"
         );
         if let Some(attempt) = attempt {
-            attempt.duration = at.saturating_sub(attempt.start);
+            attempt.ends(at);
             attempt.outcome = outcome;
         }
     }
@@ -392,7 +398,7 @@ impl CallLogBuilder {
     fn build(mut self, at: Duration, before: Option<Arc<Status>>) -> CallLog {
         for attempt in self.attempts.as_mut_slice() {
             if attempt.duration == IN_FLIGHT {
-                attempt.duration = at.saturating_sub(attempt.start);
+                attempt.ends(at);
             }
         }
         CallLog {

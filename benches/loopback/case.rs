@@ -7,8 +7,8 @@ use tonic_hedge::{Hedge, HedgedChannel};
 
 use crate::{
     args::Outcome,
-    at_once::probe::{FILE_DESCRIPTOR_SET, probe_client::ProbeClient},
-    calls::{Callers, Generated},
+    at_once::probe::{FILE_DESCRIPTOR_SET, ProbeRequest, probe_client::ProbeClient},
+    calls::{Call, Callers, Generated},
     tower_hedge::{Hedging, TowerHedge},
 };
 
@@ -27,6 +27,9 @@ const BUFFERED: usize = 4 << 20;
 pub(crate) enum Case {
     /// tonic's `Channel::balance_list`.
     Plain,
+    /// tonic's channels, one for each server, which take turns for each caller: the least that any
+    /// design costs which chooses where a call goes. Each has a queue and a task of its own.
+    ByHand,
     /// Through a `HedgedChannel`, a method that is not idempotent: one attempt, passed through.
     PassThrough,
     /// Through a `HedgedChannel`, an idempotent method that never gets slow enough to hedge:
@@ -38,8 +41,9 @@ pub(crate) enum Case {
 
 impl Case {
     /// The one that the others are compared with comes first.
-    pub(crate) const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 5] = [
         Self::Plain,
+        Self::ByHand,
         Self::PassThrough,
         Self::Armed,
         Self::TowerHedge,
@@ -48,6 +52,7 @@ impl Case {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
+            Self::ByHand => "by_hand",
             Self::PassThrough => "pass_through",
             Self::Armed => "armed",
             Self::TowerHedge => "tower_hedge",
@@ -77,6 +82,19 @@ impl Case {
                 _ => each(callers, || Generated::Get(client.clone())),
             });
         }
+        if self == Self::ByHand {
+            let clients = uris
+                .map(|uri| Ok(ProbeClient::new(Endpoint::from_shared(uri)?.connect_lazy())))
+                .collect::<Outcome<Vec<_>>>()?;
+            let mut first = 0;
+            return Ok(each(callers, || {
+                first += 1;
+                ByHand {
+                    clients: clients.clone(),
+                    turn: first,
+                }
+            }));
+        }
         let channel = HedgedChannel::builder()
             .endpoints(uris)
             .descriptors(FILE_DESCRIPTOR_SET)
@@ -88,6 +106,20 @@ impl Case {
             Self::PassThrough => each(callers, || Generated::Put(client.clone())),
             _ => each(callers, || Generated::Get(client.clone())),
         })
+    }
+}
+
+/// A caller's own clients, which take turns.
+struct ByHand {
+    clients: Vec<ProbeClient<Channel>>,
+    turn: usize,
+}
+
+impl Call for ByHand {
+    async fn call(&mut self, request: ProbeRequest) -> Outcome<()> {
+        self.turn = (self.turn + 1) % self.clients.len();
+        self.clients[self.turn].get(request).await?;
+        Ok(())
     }
 }
 

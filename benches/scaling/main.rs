@@ -1,5 +1,5 @@
 //! What grows with endpoints, methods and threads: the time of a pick, of a look-up and of what all
-//! calls share, and the memory of an endpoint and of a method.
+//! calls share, the memory of an endpoint and of a method, and what a plan costs.
 //!
 //! ```text
 //! cargo bench --bench scaling
@@ -16,6 +16,7 @@ mod args;
 mod cpu;
 mod endpoints;
 mod methods;
+mod planner;
 mod report;
 mod service;
 #[path = "../support/spread.rs"]
@@ -57,6 +58,7 @@ fn all() -> Outcome<Vec<report::Row>> {
     rows.extend(methods::times()?);
     rows.extend(methods::memory()?);
     rows.extend(threads::times()?);
+    rows.extend(planner::times()?);
     Ok(rows)
 }
 

@@ -24,7 +24,11 @@ use super::{
     ticket::Ticket,
     wire,
 };
-use crate::telemetry::AttemptTelemetry;
+use crate::{
+    endpoint::{Endpoint, Line},
+    nanos::Nanos,
+    telemetry::AttemptTelemetry,
+};
 
 /// The data of a response: a unary one is a single frame, which needs no list of its own.
 pub(crate) type Frames = SmallVec<[Bytes; 1]>;
@@ -74,10 +78,10 @@ pub(crate) struct Front {
 pub(crate) enum Until {
     /// To the head: a call with one attempt.
     Head,
-    /// To the trailers, holding at most this many bytes.
-    Trailers(usize),
-    /// To the end of a stream's first message, holding at most this many bytes.
-    Message(usize),
+    /// To the trailers, holding at most the channel's limit.
+    Trailers,
+    /// To the end of a stream's first message, holding at most that.
+    Message,
 }
 
 /// One copy of a call on the wire. Dropping it cancels it: its stream is reset.
@@ -92,7 +96,7 @@ struct Course {
     stage: Stage,
     until: Until,
     /// What was left of the call's deadline when it started.
-    time_left: Option<Duration>,
+    time_left: Nanos,
 }
 
 /// What an attempt holds while it is in flight, and hands on when it ends.
@@ -139,21 +143,44 @@ pub(crate) enum Rest {
 
 impl Attempt {
     pub(crate) fn new(
-        channel: Channel,
+        line: Line,
         request: Request<Body>,
         held: Held,
         until: Until,
         time_left: Option<Duration>,
     ) -> Self {
-        let stage = held.telemetry.within(|| Stage::first(channel, request));
+        let stage = held
+            .telemetry
+            .within(|| Stage::first(line, request, held.ticket.endpoint()));
         Self {
             course: Course {
                 stage,
                 until,
-                time_left,
+                time_left: time_left.map_or(Nanos::NEVER, Nanos::of),
             },
             held: Some(held),
         }
+    }
+
+    /// As when it is polled as a future, but what it holds stays in it.
+    pub(crate) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
+        let Self { course, held } = self;
+        match held {
+            Some(held) => held
+                .telemetry
+                .within(|| course.poll_reply(&held.ticket, cx)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// What it holds; `None` once that was taken.
+    pub(crate) fn held(&self) -> Option<&Held> {
+        self.held.as_ref()
+    }
+
+    /// Takes what it holds, when it has ended.
+    pub(crate) fn take_held(&mut self) -> Option<Held> {
+        self.held.take()
     }
 
     /// Takes it apart: what there is to reset, and what it holds.
@@ -169,12 +196,16 @@ impl Attempt {
 
 impl Stage {
     /// The queue nearly always has a slot: then the request goes into it at once, and never lies here.
-    fn first(mut channel: Channel, request: Request<Body>) -> Self {
+    fn first(mut line: Line, request: Request<Body>, endpoint: &Endpoint) -> Self {
         // Nobody is woken by this: where there is none, the attempt asks again when it is polled.
         let mut cx = Context::from_waker(Waker::noop());
-        match channel.poll_ready(&mut cx) {
-            Poll::Ready(Ok(())) => Self::Sent(channel.call(request)),
-            _ => Self::Ready(channel, Some(Box::new(request))),
+        match line.channel.poll_ready(&mut cx) {
+            Poll::Ready(Ok(())) => {
+                let response = line.channel.call(request);
+                endpoint.keep(line);
+                Self::Sent(response)
+            }
+            _ => Self::Ready(line.channel, Some(Box::new(request))),
         }
     }
 }
@@ -205,7 +236,7 @@ impl Course {
                     let (mut head, body) = response.into_parts();
                     if let Some(code) = wire::sanitize(&mut head.headers) {
                         // A stream may be empty, a unary answer not.
-                        if let (Until::Trailers(_), Code::Ok) = (self.until, code) {
+                        if let (Until::Trailers, Code::Ok) = (self.until, code) {
                             return self.fault(ticket, no_message(Some(0)));
                         }
                         let complete = Complete {
@@ -260,12 +291,12 @@ impl Course {
                             reading.bytes += data.len();
                             reading.messages.feed(&data);
                             reading.data.push(data);
-                            let (limit, enough) = match self.until {
+                            let enough = match self.until {
                                 Until::Head => continue,
-                                Until::Trailers(limit) => (limit, false),
-                                Until::Message(limit) => (limit, reading.messages.any()),
+                                Until::Trailers => false,
+                                Until::Message => reading.messages.any(),
                             };
-                            if enough || reading.bytes > limit {
+                            if enough || reading.bytes > ticket.shared().response_limit() {
                                 return self.open(enough);
                             }
                             continue;
@@ -292,8 +323,8 @@ impl Course {
         let messages = reading.messages.whole();
         let complete = match self.until {
             // A stream may be empty.
-            Until::Message(_) => messages.is_some(),
-            Until::Head | Until::Trailers(_) => messages == Some(1),
+            Until::Message => messages.is_some(),
+            Until::Head | Until::Trailers => messages == Some(1),
         };
         if code == Code::Ok && !complete {
             return self.fault(ticket, no_message(messages));
@@ -338,8 +369,7 @@ impl Course {
     }
 
     fn at_deadline(&self, ticket: &Ticket) -> bool {
-        self.time_left
-            .is_some_and(|left| ticket.elapsed(ticket.shared().now()) + DEADLINE_SLACK >= left)
+        ticket.elapsed(ticket.shared().now()) + DEADLINE_SLACK >= self.time_left.get()
     }
 
     /// Somebody else's timer for the call's deadline ran out a moment before ours, which ends
@@ -367,15 +397,9 @@ impl Future for Attempt {
     type Output = Finished;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finished> {
-        let Self { course, held } = self.get_mut();
-        let Some(holds) = held else {
-            return Poll::Pending;
-        };
-        let polled = holds
-            .telemetry
-            .within(|| course.poll_reply(&holds.ticket, cx));
-        let reply = std::task::ready!(polled);
-        match held.take() {
+        let attempt = self.get_mut();
+        let reply = std::task::ready!(attempt.poll_reply(cx));
+        match attempt.take_held() {
             Some(held) => Poll::Ready(Finished { reply, held }),
             None => Poll::Pending,
         }

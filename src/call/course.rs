@@ -14,18 +14,19 @@ use std::{
 
 use http::Response;
 use pin_project_lite::pin_project;
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::race::{Drive, End, Gone, Host as _, Launch, Launched, Verdict};
 
 use super::{
     DEADLINE_MESSAGE,
-    attempt::{Attempt, Finished, Reply, Until},
+    attempt::{Attempt, Finished, Held, Reply, Until},
     body::{self, Collected, Looked, Rewind},
-    fail, finish,
-    host::{CallHost, Unplaced},
+    expire, fail, finish,
+    host::{CallHost, Placed, Unplaced},
     prototype::Source,
     running::{Ran, Running},
+    timer::Timer,
     wire,
 };
 
@@ -40,10 +41,11 @@ pin_project! {
         stage: Stage,
         // `None` once the call is raced.
         host: Option<CallHost>,
-        original: Option<Original>,
-        // Polled once the original waits.
+        // The first attempt while it is the only one.
+        original: Option<Attempt>,
+        // Until there is something to decide.
         #[pin]
-        sleep: Option<Sleep>,
+        timer: Option<Timer>,
     }
 
     impl PinnedDrop for Course {
@@ -52,7 +54,7 @@ pin_project! {
             if this.original.is_some()
                 && let (Some(host), Some(original)) = (this.host, this.original.take())
             {
-                let running = Running::Sent(original.attempt);
+                let running = Running::Sent(original);
                 host.discard(host.elapsed(), Launch::ORIGINAL, running, Gone::CallerGone);
             }
         }
@@ -62,8 +64,6 @@ pin_project! {
 enum Stage {
     /// Nobody has polled it yet. What is wrong with the request is told when the call is admitted.
     New(Result<(), Status>),
-    /// Its request's body is to be read.
-    Reading(How),
     /// The body comes in pieces.
     Collecting(Pin<Box<dyn Future<Output = Result<Collected, Status>> + Send>>),
     /// The body is there: the original can start.
@@ -86,20 +86,11 @@ pub(crate) enum How {
     Streamed,
 }
 
-/// The first attempt while it is the only one.
-struct Original {
-    attempt: Attempt,
-    /// When it was launched, since the call's start.
-    at: Duration,
-    hedge_after: Option<Duration>,
-    /// When there is something to decide.
-    due: Option<Instant>,
-}
-
 /// What a call starts with.
 #[allow(clippy::large_enum_variant)] // Moved once, within one poll.
 enum Start {
-    Alone(Original),
+    /// The original is on its way, and this is when there is something to decide.
+    Alone(Option<Instant>),
     Race(Since),
     /// The deadline has passed.
     Expired,
@@ -122,7 +113,7 @@ impl Course {
             stage: Stage::New(right),
             host: Some(host),
             original: None,
-            sleep: None,
+            timer: None,
         }
     }
 }
@@ -143,17 +134,13 @@ impl Future for Course {
             let since = match this.stage {
                 Stage::New(right) => {
                     let right = std::mem::replace(right, Ok(()));
-                    match host.admit(right) {
-                        Ok(how) => *this.stage = Stage::Reading(how),
+                    *this.stage = match host.admit(right) {
+                        Ok(how) => host.read(how, cx),
                         Err((status, at)) => {
                             *this.stage = Stage::Over;
                             return Poll::Ready(Err(fail(host, at, status)));
                         }
-                    }
-                    continue;
-                }
-                Stage::Reading(how) => {
-                    *this.stage = host.read(*how, cx);
+                    };
                     continue;
                 }
                 Stage::Collecting(work) => {
@@ -167,64 +154,57 @@ impl Future for Course {
                     }
                     continue;
                 }
-                Stage::Ready => match host.launch_alone() {
-                    Start::Alone(original) => {
+                Stage::Ready => match host.launch_alone(this.original) {
+                    Start::Alone(due) => {
                         *this.stage = Stage::Alone;
-                        let at_once = original.hedge_after == Some(Duration::ZERO);
-                        *this.original = Some(original);
-                        match at_once {
-                            true => launched(this.original),
-                            false => continue,
+                        if host.threshold == Some(Duration::ZERO) {
+                            launched(host, this.original)
+                        } else {
+                            this.timer.set(due.map(Timer::until));
+                            continue;
                         }
                     }
                     Start::Race(since) => since,
                     Start::Expired => {
                         *this.stage = Stage::Over;
-                        let status = Status::deadline_exceeded(DEADLINE_MESSAGE);
-                        return Poll::Ready(Err(fail(host, host.elapsed(), status)));
+                        return Poll::Ready(Err(expire(host, host.elapsed())));
                     }
                 },
                 Stage::Alone => {
                     let Some(original) = this.original.as_mut() else {
                         return Poll::Pending;
                     };
-                    match Pin::new(&mut original.attempt).poll(cx) {
-                        Poll::Ready(finished) => match host.is_plain(&finished.reply) {
-                            true => {
-                                *this.original = None;
-                                *this.stage = Stage::Over;
-                                this.sleep.set(None);
-                                return Poll::Ready(answered(host, finished));
-                            }
-                            false => {
-                                let at = original.at;
-                                let hedge_after = original.hedge_after;
-                                *this.original = None;
-                                let attempt = Running::Ended(Some(finished));
-                                let launched = Launched {
-                                    attempt,
-                                    hedge_after,
-                                };
-                                Since::Launched(at, launched)
-                            }
-                        },
-                        Poll::Pending => {
-                            let Some(due) = original.due else {
+                    match original.poll_reply(cx) {
+                        Poll::Ready(reply) => {
+                            let Some(held) = original.take_held() else {
                                 return Poll::Pending;
                             };
-                            if this.sleep.is_none() {
-                                this.sleep.set(Some(sleep_until(due)));
+                            *this.original = None;
+                            if host.is_plain(&reply) {
+                                *this.stage = Stage::Over;
+                                this.timer.set(None);
+                                return Poll::Ready(answered(host, reply, held));
                             }
-                            if let Some(sleep) = this.sleep.as_mut().as_pin_mut() {
-                                ready!(sleep.poll(cx));
-                            }
-                            launched(this.original)
+                            let at = host.launched_at(&held);
+                            let attempt = Running::Ended(Some(Finished { reply, held }));
+                            let launched = Launched {
+                                attempt,
+                                hedge_after: host.threshold,
+                            };
+                            Since::Launched(at, launched)
+                        }
+                        Poll::Pending => {
+                            let Some(timer) = this.timer.as_mut().as_pin_mut() else {
+                                return Poll::Pending;
+                            };
+                            ready!(timer.poll(cx));
+                            launched(host, this.original)
                         }
                     }
                 }
                 Stage::Raced(_) | Stage::Over => return Poll::Pending,
             };
-            this.sleep.set(None);
+            this.timer.set(None);
             if let Some(host) = this.host.take() {
                 *this.stage = Stage::Raced(Box::pin(race(host, since)));
             }
@@ -233,35 +213,35 @@ impl Future for Course {
 }
 
 /// The original as a race takes it.
-fn launched(original: &mut Option<Original>) -> Since {
-    match original.take() {
+fn launched(host: &CallHost, original: &mut Option<Attempt>) -> Since {
+    let taken = original.take();
+    match taken.and_then(|it| Some((host.launched_at(it.held()?), it))) {
         None => Since::Start,
-        Some(original) => Since::Launched(
-            original.at,
+        Some((at, original)) => Since::Launched(
+            at,
             Launched {
-                attempt: Running::Sent(original.attempt),
-                hedge_after: original.hedge_after,
+                attempt: Running::Sent(original),
+                hedge_after: host.threshold,
             },
         ),
     }
 }
 
 /// The original's answer is the call's.
-fn answered(host: &mut CallHost, mut finished: Finished) -> Outcome {
+fn answered(host: &mut CallHost, reply: Reply, mut held: Held) -> Outcome {
     let now = host.elapsed();
-    match &finished.reply {
+    match &reply {
         Reply::Open(response) => {
             let enough = response.body().enough;
-            host.judge_open(now, &Launch::ORIGINAL, &mut finished.held, enough);
+            host.judge_open(now, &Launch::ORIGINAL, &mut held, enough);
         }
         Reply::Complete(complete) => {
-            let held = &mut finished.held;
-            let verdict = host.judge_complete(now, &Launch::ORIGINAL, held, complete);
+            let verdict = host.judge_complete(now, &Launch::ORIGINAL, &mut held, complete);
             debug_assert_eq!(verdict, Verdict::Answer);
         }
         Reply::Fault(_) => {}
     }
-    finish(host, Some(finished), now)
+    finish(host, reply, held, now)
 }
 
 impl CallHost {
@@ -274,11 +254,12 @@ impl CallHost {
         }
         let now = self.clock(Duration::ZERO);
         if let Some(circuit) = self.method.circuit() {
-            self.probe = circuit.admit(now).map_err(|retry_after| {
+            let probe = circuit.admit(now).map_err(|retry_after| {
                 let message = format!("{}: the circuit breaker is open", circuit.name());
                 let status = wire::unavailable_until(message, retry_after);
                 (status, Duration::ZERO)
             })?;
+            self.probe = probe.map(Box::new);
         }
         self.shared.ensure_started();
         self.shared.budget().deposit(now);
@@ -326,8 +307,8 @@ impl CallHost {
         Ok(())
     }
 
-    /// Launches the original.
-    fn launch_alone(&mut self) -> Start {
+    /// Launches the original, and puts it into its place.
+    fn launch_alone(&mut self, original: &mut Option<Attempt>) -> Start {
         let rules = self.rules();
         if !rules.hedging {
             self.report_at_start();
@@ -339,29 +320,28 @@ impl CallHost {
         if rules.deadline.is_some_and(|deadline| deadline <= at) {
             return Start::Expired;
         }
-        let Some(launched) = self.launch(at, Launch::ORIGINAL) else {
-            return Start::Race(Since::Unplaced);
-        };
-        let hedge_after = launched.hedge_after;
-        let attempt = match launched.attempt {
-            Running::Sent(attempt) => attempt,
-            _ => return Start::Race(Since::Launched(at, launched)),
-        };
+        match self.launch_into(at, Launch::ORIGINAL, original) {
+            Some(Placed::Sent) => {}
+            Some(Placed::Waits(waiting)) => {
+                let launched = Launched {
+                    attempt: Running::Waiting(waiting),
+                    hedge_after: None,
+                };
+                return Start::Race(Since::Launched(at, launched));
+            }
+            None => return Start::Race(Since::Unplaced),
+        }
         // As the race has it: no hedge without room for it.
-        let hedge_at = hedge_after
+        let hedge_at = self
+            .threshold
             .filter(|_| rules.hedging && rules.max_concurrent > 1)
             .map(|delay| at.saturating_add(delay));
         let due = match (hedge_at, rules.deadline) {
             (Some(hedge_at), Some(deadline)) => Some(hedge_at.min(deadline)),
             (hedge_at, deadline) => hedge_at.or(deadline),
         };
-        Start::Alone(Original {
-            attempt,
-            at,
-            hedge_after,
-            // One past what the clock can express is none.
-            due: due.and_then(|due| self.began.checked_add(due)),
-        })
+        // One past what the clock can express is none.
+        Start::Alone(due.and_then(|due| self.began().checked_add(due)))
     }
 
     /// Whether the reply is an answer without a question: nothing that a race, or the user's own
@@ -387,7 +367,7 @@ async fn race(mut host: CallHost, since: Since) -> Outcome {
         match since.take() {
             Some(Since::Unplaced) => {}
             since => {
-                let (rules, began) = (host.rules(), host.began);
+                let (rules, began) = (host.rules(), host.began());
                 let over = match since {
                     Some(Since::Launched(at, original)) => {
                         Drive::resumed(&mut host, rules, began, at, original).await
@@ -404,7 +384,7 @@ async fn race(mut host: CallHost, since: Since) -> Outcome {
                 }
             }
         }
-        let status = match host.unplaced.take() {
+        let status = match host.take_unplaced() {
             Some(Unplaced::NotYet) => match changed.take() {
                 // Listens first, then looks again: no change in between is missed.
                 None => {
@@ -427,15 +407,15 @@ async fn race(mut host: CallHost, since: Since) -> Outcome {
 /// Makes the call's result of what the race ended with.
 fn ended(host: &mut CallHost, reply: Option<Ran>, at: Duration) -> Outcome {
     match reply {
-        Some(Ran::Finished(finished)) => finish(host, Some(finished), at),
+        Some(Ran::Finished(Finished { reply, held })) => finish(host, reply, held, at),
         Some(Ran::Place(_)) => {
-            let status = match host.unplaced.take() {
+            let status = match host.take_unplaced() {
                 Some(Unplaced::Never(why)) => Status::unavailable(why.to_string()),
                 _ => Status::unavailable("connections were lost again and again"),
             };
             Err(fail(host, at, status))
         }
-        None => finish(host, None, at),
+        None => Err(expire(host, at)),
     }
 }
 
@@ -445,5 +425,17 @@ async fn before<T>(expires: Option<Instant>, work: impl Future<Output = T>) -> R
         Some(at) => timeout_at(at, work)
             .await
             .map_err(|_| Status::deadline_exceeded(DEADLINE_MESSAGE)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A larger one is one of glibc's large chunks. With many calls in flight, of which its cache keeps
+    /// seven, each of those is looked for where all that was freed lately is swept up first.
+    #[test]
+    fn a_calls_future_is_no_large_chunk() {
+        assert!(size_of::<Course>() <= 1000, "{}", size_of::<Course>());
     }
 }

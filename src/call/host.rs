@@ -1,6 +1,7 @@
 //! The world of one race: where its attempts go, what they cost, and what is learnt of them.
 
 mod ask;
+mod further;
 mod hedges;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
@@ -12,7 +13,6 @@ use tokio::time::Instant;
 use tonic::{Code, Status, body::Body};
 use tonic_hedge_engine::{
     gate::{Gate, Hold, Reason},
-    lane::Extra,
     measure::{Lag, Probe},
     plan::Planner,
     policy::{Hedge, RequestView, Target, Timing, Upcoming},
@@ -22,7 +22,7 @@ use tonic_hedge_engine::{
     },
 };
 
-use self::hedges::Unended;
+use self::{further::Further, hedges::Unended};
 use super::{
     attempt::{Attempt, Complete, Finished, Held, Reply, Until},
     body::Sending,
@@ -36,7 +36,6 @@ use super::{
     wire,
 };
 use crate::{
-    budget::Loan,
     channel::Shared,
     criticality::Criticality,
     endpoint::{Destination, Endpoint, Picked, Purpose, Unavailable, Wanted},
@@ -72,46 +71,17 @@ pub(crate) struct CallHost {
     pub(super) method: Arc<Method>,
     pub(super) terms: Terms,
     pub(super) prototype: Prototype,
-    /// The call's start.
-    pub(super) began: Instant,
-    /// And on the channel's clock.
+    /// The call's start, on the channel's clock.
     started: Duration,
     pub(super) telemetry: CallTelemetry,
     log: CallLogBuilder,
     /// The endpoints that the call uses or has used.
     tried: SmallVec<[Arc<Endpoint>; 2]>,
-    /// Where the last unsent attempt was to go.
-    unsent_at: Option<Arc<Endpoint>>,
-    /// The token of the further attempt that was granted, and is not launched yet.
-    granted: Option<Loan>,
-    /// The plan has allowed that attempt, and is told if it is not launched.
-    allowed: bool,
-    /// That attempt's place in the call's lane. Boxed: most calls have none.
-    place: Option<Box<Extra>>,
-    /// The tokens of further attempts that were not sent, until they are replaced.
-    unsent: Vec<Loan>,
-    /// What the next launch is for, where it has waited for an endpoint.
-    waited: Option<Purpose>,
     /// The half-open breaker's one call.
-    pub(super) probe: Option<Probe>,
-    threshold: Option<Duration>,
-    /// The threshold, where it made the hedge due that was asked for last: none was outrun where
-    /// a failure did.
-    outran: Option<Duration>,
-    /// The hedges whose end is not counted yet; `None` before the first.
-    hedges: Option<Unended>,
-    /// The launch whose answer ended the race.
-    winner: Option<Launch>,
-    /// The newest launch was sent: it does not wait for an endpoint.
-    placed: bool,
-    /// For the user's hooks; kept only where there are some.
-    last_failure: Option<Status>,
-    /// The request as delays see it, from the first on.
-    view: Option<Arc<View>>,
-    /// Why the original found no endpoint.
-    pub(crate) unplaced: Option<Unplaced>,
-    /// The deadline's failure is recorded.
-    timed_out: bool,
+    pub(super) probe: Option<Box<Probe>>,
+    /// When a hedge is due after the newest launch, where that is known.
+    pub(super) threshold: Option<Duration>,
+    further: Option<Box<Further>>,
 }
 
 /// One attempt's own copies, and where its user sends it.
@@ -132,6 +102,13 @@ pub(crate) struct Ending {
     pub(crate) sending: Sending,
 }
 
+/// What a launch has become.
+pub(super) enum Placed {
+    /// An attempt on the wire.
+    Sent,
+    Waits(Waiting),
+}
+
 /// Why a launch found no endpoint.
 pub(crate) enum Unplaced {
     /// One may become ready.
@@ -146,7 +123,6 @@ impl CallHost {
         method: Arc<Method>,
         terms: Terms,
         prototype: Prototype,
-        began: Instant,
         started: Duration,
         telemetry: CallTelemetry,
     ) -> Self {
@@ -155,28 +131,23 @@ impl CallHost {
             method,
             terms,
             prototype,
-            began,
             started,
             telemetry,
             log: CallLogBuilder::default(),
             tried: SmallVec::new(),
-            unsent_at: None,
-            granted: None,
-            allowed: false,
-            place: None,
-            unsent: Vec::new(),
-            waited: None,
             probe: None,
             threshold: None,
-            outran: None,
-            hedges: None,
-            winner: None,
-            placed: false,
-            last_failure: None,
-            view: None,
-            unplaced: None,
-            timed_out: false,
+            further: None,
         }
+    }
+
+    fn further(&mut self) -> &mut Further {
+        self.further.get_or_insert_default()
+    }
+
+    /// Why the original found no endpoint.
+    pub(super) fn take_unplaced(&mut self) -> Option<Unplaced> {
+        self.further.as_mut()?.unplaced.take()
     }
 
     /// Ends it: what is left to be told goes to whoever tells the call's result.
@@ -185,11 +156,11 @@ impl CallHost {
         let read = Source::Whole(Bytes::new());
         Ending {
             log: std::mem::take(&mut self.log),
-            probe: self.probe.take(),
+            probe: self.probe.take().map(|it| *it),
             hedge_won: self
-                .winner
-                .filter(|winner| winner.kind == Kind::Hedge)
-                .map(|winner| (winner.id, self.threshold)),
+                .further
+                .as_ref()
+                .and_then(|it| Some((it.winner?, self.threshold))),
             sending: match std::mem::replace(&mut self.prototype.body, read) {
                 Source::Whole(bytes) => Sending::Whole(bytes.len()),
                 Source::Passing(rewind) => Sending::Passing(rewind),
@@ -200,12 +171,22 @@ impl CallHost {
 
     /// The time since the call's start.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.began.elapsed()
+        self.shared.now().saturating_sub(self.started)
+    }
+
+    /// The call's start.
+    pub(super) fn began(&self) -> Instant {
+        self.shared.instant(self.started)
+    }
+
+    /// An attempt's launch, as the race counts: since the call's start.
+    pub(super) fn launched_at(&self, held: &Held) -> Duration {
+        held.ticket.launched().saturating_sub(self.started)
     }
 
     /// Whether a stream's first message ends the race.
     pub(crate) fn races_for_message(&self) -> bool {
-        matches!(self.terms.until, Until::Message(_))
+        matches!(self.terms.until, Until::Message)
     }
 
     /// `now` of the race, on the channel's clock.
@@ -242,7 +223,8 @@ impl CallHost {
     }
 
     fn purpose(&mut self, launch: &Launch) -> Purpose {
-        match (self.waited.take(), launch.replaces, launch.kind) {
+        let waited = self.further.as_mut().and_then(|it| it.waited.take());
+        match (waited, launch.replaces, launch.kind) {
             (Some(waited), ..) => waited,
             (None, Some(_), _) => Purpose::Replacement,
             (None, None, Kind::Original) => Purpose::Original,
@@ -255,15 +237,16 @@ impl CallHost {
         let endpoints = self.shared.endpoints();
         let clock = self.clock(now);
         let picked = endpoints.pick(clock, &self.tried, wanted);
-        match (&picked, self.unsent_at.take()) {
-            (Picked::Endpoint(..), _) => picked,
+        let unsent_at = self.further.as_mut().and_then(|it| it.unsent_at.take());
+        match unsent_at {
+            _ if matches!(picked, Picked::Endpoint(..)) => picked,
             // One may have become ready since.
-            (_, None) if endpoints.has_ready(&self.tried, wanted) => {
+            None if endpoints.has_ready(&self.tried, wanted) => {
                 endpoints.pick(clock, &self.tried, wanted)
             }
-            (_, None) => picked,
+            None => picked,
             // It has served no attempt of this call, and it is the only one there is.
-            (_, Some(unsent_at)) => {
+            Some(unsent_at) => {
                 self.tried.retain(|tried| !Arc::ptr_eq(tried, &unsent_at));
                 endpoints.pick(clock, &self.tried, wanted)
             }
@@ -283,7 +266,10 @@ impl CallHost {
             kind,
             method: name,
             elapsed: now,
-            last_failure: self.last_failure.as_ref(),
+            last_failure: self
+                .further
+                .as_ref()
+                .and_then(|it| it.last_failure.as_ref()),
         };
         let mut headers = self.prototype.headers();
         let mut extensions = self.prototype.extensions.clone();
@@ -331,7 +317,7 @@ impl CallHost {
     /// Records the outcome of an attempt that was `launched` then with the breaker, and tells once
     /// what it changed.
     fn record(&mut self, launched: Duration, clock: Duration, failed: bool) {
-        let probe = self.probe.take();
+        let probe = self.probe.take().map(|it| *it);
         if let Some(circuit) = self.method.circuit() {
             circuit.record(launched, clock, probe, failed);
         }
@@ -352,7 +338,7 @@ impl CallHost {
             // It is longer than the buffer, and takes at least as long as that took.
             (_, false) => self.learn_cut(now, launch, held, elapsed),
         }
-        self.winner = Some(*launch);
+        self.answered_by(launch);
         self.log
             .ended(launch.id, AttemptOutcome::Won(Code::Ok), now);
         self.hedge_ended(launch, HedgeEnd::Won);
@@ -466,7 +452,9 @@ impl CallHost {
 
     /// What the plan has allowed, and was not launched, goes back.
     fn disallow(&mut self, now: Duration) {
-        if std::mem::take(&mut self.allowed) {
+        if let Some(further) = &mut self.further
+            && std::mem::take(&mut further.allowed)
+        {
             self.plan(now, Planner::give_back);
         }
     }
@@ -481,7 +469,7 @@ impl CallHost {
     /// The latest failure, for hooks that want to know.
     fn failed(&mut self, status: impl FnOnce() -> Status) {
         if self.method.targeting().is_some() {
-            self.last_failure = Some(status());
+            self.further().last_failure = Some(status());
         }
     }
 
@@ -499,44 +487,34 @@ impl CallHost {
         held.telemetry.end(end, self.clock(now));
         self.log.ended(launch.id, outcome, now);
         if won {
-            self.winner = Some(*launch);
+            self.answered_by(launch);
         }
     }
 
-    /// The end of an attempt that stays one: a hedge, or what has replaced it.
-    fn hedge_ended(&mut self, launch: &Launch, end: HedgeEnd) {
-        if launch.kind == Kind::Hedge
-            && let Some(hedges) = &mut self.hedges
-        {
-            hedges.ended(end);
+    /// This launch's answer ends the race.
+    fn answered_by(&mut self, launch: &Launch) {
+        if launch.kind == Kind::Hedge {
+            self.further().winner = Some(launch.id);
         }
     }
-}
 
-impl Drop for CallHost {
-    /// The call may have ended while the hedge still waited for its observer.
-    fn drop(&mut self) {
-        self.disallow(Duration::ZERO);
-    }
-}
-
-impl Host for CallHost {
-    type Attempt = Running;
-    type Reply = Ran;
-    type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
-    type Delay = Delaying;
-    type Error = BoxError;
-
-    fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Running>> {
+    /// Launches an attempt, which is put into its place at once: it is large, and a call with one
+    /// attempt has a place for it. The [`threshold`](Self::threshold) is then the hedge's.
+    pub(super) fn launch_into(
+        &mut self,
+        now: Duration,
+        launch: Launch,
+        sent: &mut Option<Attempt>,
+    ) -> Option<Placed> {
         let purpose = self.purpose(&launch);
         // Given back where nothing is sent.
         let loan = match (launch.kind, launch.replaces) {
             (Kind::Original, _) => None,
-            (_, None) => self.granted.take(),
-            (_, Some(_)) => self.unsent.pop(),
+            (_, None) => self.further().granted.take(),
+            (_, Some(_)) => self.further().unsent.pop(),
         };
         let place = match (launch.kind, launch.replaces) {
-            (Kind::Hedge, None) => self.place.take(),
+            (Kind::Hedge, None) => self.further().place.take(),
             // One that replaces a hedge has its place.
             _ => None,
         };
@@ -557,8 +535,8 @@ impl Host for CallHost {
             purpose,
             only: targeted.only.as_ref(),
         };
-        let (endpoint, channel) = match self.pick(now, wanted) {
-            Picked::Endpoint(endpoint, channel) => (endpoint, channel),
+        let (endpoint, line) = match self.pick(now, wanted) {
+            Picked::Endpoint(endpoint, line) => (endpoint, line),
             // The original waits in the call, which has nothing under way.
             _ if launch.kind != Kind::Hedge
                 && purpose != Purpose::Original
@@ -568,26 +546,24 @@ impl Host for CallHost {
                     .is_worth_waiting(&self.tried, wanted) =>
             {
                 let shared = Arc::clone(&self.shared);
-                self.placed = false;
+                self.further().waits = true;
                 let only = targeted.only;
                 let place = Place {
                     purpose,
                     only,
                     loan,
                 };
-                return Some(Launched {
-                    attempt: Running::Waiting(Waiting::new(shared, self.tried.clone(), place)),
-                    hedge_after: None,
-                });
+                let waiting = Waiting::new(shared, self.tried.clone(), place);
+                return Some(Placed::Waits(waiting));
             }
             Picked::Wait => {
                 self.not_launched(&launch, Reason::Hold(Hold::OtherEndpoint));
-                self.unplaced = Some(Unplaced::NotYet);
+                self.further().unplaced = Some(Unplaced::NotYet);
                 return None;
             }
             Picked::None(why) => {
                 self.not_launched(&launch, Reason::Hold(Hold::OtherEndpoint));
-                self.unplaced = Some(Unplaced::Never(why));
+                self.further().unplaced = Some(Unplaced::Never(why));
                 return None;
             }
         };
@@ -613,17 +589,20 @@ impl Host for CallHost {
             .launched(launch.id, kind, hedge, Arc::clone(endpoint.name()), now);
         self.method.stats().launched(kind);
         if kind == AttemptKind::Hedge {
-            self.allowed = false;
-            self.telemetry.started(self.outran, launch.id);
+            let further = self.further.get_or_insert_default();
+            further.allowed = false;
+            self.telemetry.started(further.outran, launch.id);
             let hedges = || Unended::new(Arc::clone(&self.method));
-            self.hedges.get_or_insert_with(hedges).started(place);
+            further.hedges.get_or_insert_with(hedges).started(place);
             if let Some(meter) = self.method.win_rate() {
                 meter.started(clock);
             }
         }
         let ticket = Ticket::new(Arc::clone(&self.shared), Arc::clone(&endpoint), clock);
         self.tried.push(endpoint);
-        self.placed = true;
+        if let Some(further) = &mut self.further {
+            further.waits = false;
+        }
         if kind == AttemptKind::Original {
             self.plan(now, Planner::started);
         }
@@ -636,21 +615,57 @@ impl Host for CallHost {
         if kind == AttemptKind::Original && hedge_after.is_none() {
             self.report_no_threshold(now);
         }
+        *sent = Some(Attempt::new(line, request, held, self.terms.until, left));
+        Some(Placed::Sent)
+    }
+
+    /// The end of an attempt that stays one: a hedge, or what has replaced it.
+    fn hedge_ended(&mut self, launch: &Launch, end: HedgeEnd) {
+        if launch.kind == Kind::Hedge
+            && let Some(further) = &mut self.further
+            && let Some(hedges) = &mut further.hedges
+        {
+            hedges.ended(end);
+        }
+    }
+}
+
+impl Drop for CallHost {
+    /// The call may have ended while the hedge still waited for its observer.
+    fn drop(&mut self) {
+        self.disallow(Duration::ZERO);
+    }
+}
+
+impl Host for CallHost {
+    type Attempt = Running;
+    type Reply = Ran;
+    type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
+    type Delay = Delaying;
+    type Error = BoxError;
+
+    fn launch(&mut self, now: Duration, launch: Launch) -> Option<Launched<Running>> {
+        let mut sent = None;
+        let (attempt, hedge_after) = match self.launch_into(now, launch, &mut sent)? {
+            Placed::Sent => (Running::Sent(sent?), self.threshold),
+            Placed::Waits(waiting) => (Running::Waiting(waiting), None),
+        };
         Some(Launched {
-            attempt: Running::Sent(Attempt::new(channel, request, held, self.terms.until, left)),
+            attempt,
             hedge_after,
         })
     }
 
     fn delay(&mut self, now: Duration, launch: &Launch) -> Option<Delaying> {
         // The delay counts from when it is sent.
-        if !self.placed {
+        if self.further.as_ref().is_some_and(|it| it.waits) {
             return None;
         }
         let Timing::With(delay) = &self.terms.hedge.as_ref()?.timing else {
             return None;
         };
-        let view = self.view.get_or_insert_with(|| {
+        let further = self.further.get_or_insert_default();
+        let view = further.view.get_or_insert_with(|| {
             Arc::new(View {
                 method: self.method.name().into(),
                 headers: self.prototype.headers(),
@@ -666,21 +681,22 @@ impl Host for CallHost {
     }
 
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait> {
-        self.granted = None;
-        self.place = None;
+        let further = self.further();
+        further.granted = None;
+        further.place = None;
         self.disallow(now);
         let answer = match ask {
             Ask::Hedge(trigger) => self.ask_hedge(now, trigger),
             Ask::Retry { backoff } => self.ask_retry(now, backoff),
         };
-        self.outran = match ask {
+        let outran = match ask {
             Ask::Hedge(Trigger::Threshold) => self.threshold,
             _ => None,
         };
+        self.further().outran = outran;
         let observing = match (ask, answer) {
             (Ask::Hedge(_), Answer::Granted(_)) => {
-                self.telemetry
-                    .before_hedge(self.log.count(), self.outran, now)
+                self.telemetry.before_hedge(self.log.count(), outran, now)
             }
             _ => None,
         };
@@ -694,9 +710,9 @@ impl Host for CallHost {
                 // Of one that is not replaced it goes back.
                 let loan = place.loan.take();
                 if race.would_replace(now, Unsent::NeverSent) {
-                    self.unsent.extend(loan);
+                    self.further().unsent.extend(loan);
                 }
-                self.waited = Some(place.purpose);
+                self.further().waited = Some(place.purpose);
                 return Verdict::Unsent(Unsent::NeverSent);
             }
         };
@@ -723,10 +739,12 @@ impl Host for CallHost {
                 {
                     // Nothing was sent: its token goes back if it is not replaced.
                     if launch.kind != Kind::Original {
-                        self.unsent.push(self.shared.budget().loan());
+                        let loan = self.shared.budget().loan();
+                        self.further().unsent.push(loan);
                     }
                     if !fault.unreachable {
-                        self.unsent_at = Some(Arc::clone(endpoint));
+                        let endpoint = Arc::clone(endpoint);
+                        self.further().unsent_at = Some(endpoint);
                     }
                     held.ticket.released();
                     self.ended(now, launch, held, code, false);
@@ -789,7 +807,7 @@ impl Host for CallHost {
             held.telemetry.end(AttemptEnd::Expired, clock);
             // One failure for the call, however many attempts it has: hedging must not trip
             // the breaker sooner.
-            if !std::mem::replace(&mut self.timed_out, true) {
+            if !std::mem::replace(&mut self.further().timed_out, true) {
                 self.record(clock.saturating_sub(elapsed), clock, true);
             }
             self.report_deadline(now, &launch, elapsed);
@@ -805,7 +823,7 @@ impl Host for CallHost {
             Disposed::Detached => AttemptOutcome::Detached,
         };
         self.log.ended(launch.id, outcome, now);
-        if self.hedges.is_some() {
+        if self.further.as_ref().is_some_and(|it| it.hedges.is_some()) {
             self.telemetry.discarded(self.threshold, launch.id);
         }
     }

@@ -8,10 +8,10 @@ const PREFIX: usize = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
     whole: usize,
-    prefix: [u8; PREFIX],
-    prefix_len: usize,
     /// Bytes that the current message still lacks, once its prefix is read.
-    lacks: Option<usize>,
+    lacks: Option<u32>,
+    prefix: [u8; PREFIX],
+    prefix_len: u8,
 }
 
 impl Messages {
@@ -19,26 +19,29 @@ impl Messages {
         while !data.is_empty() {
             match self.lacks {
                 None => {
-                    let take = (PREFIX - self.prefix_len).min(data.len());
+                    let read = usize::from(self.prefix_len);
+                    let take = (PREFIX - read).min(data.len());
                     let (head, rest) = data.split_at(take);
-                    self.prefix[self.prefix_len..self.prefix_len + take].copy_from_slice(head);
-                    self.prefix_len += take;
+                    self.prefix[read..read + take].copy_from_slice(head);
+                    // At most five.
+                    self.prefix_len += take as u8;
                     data = rest;
-                    if self.prefix_len == PREFIX {
+                    if read + take == PREFIX {
                         let [_, a, b, c, d] = self.prefix;
-                        self.begin(u32::from_be_bytes([a, b, c, d]) as usize);
+                        self.begin(u32::from_be_bytes([a, b, c, d]));
                     }
                 }
                 Some(lacks) => {
-                    let take = lacks.min(data.len());
-                    data = &data[take..];
+                    // What is longer than a length can say is longer than what is lacked.
+                    let take = u32::try_from(data.len()).map_or(lacks, |len| len.min(lacks));
+                    data = &data[take as usize..];
                     self.begin(lacks - take);
                 }
             }
         }
     }
 
-    fn begin(&mut self, lacks: usize) {
+    fn begin(&mut self, lacks: u32) {
         self.prefix_len = 0;
         if lacks == 0 {
             self.whole += 1;

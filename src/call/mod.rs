@@ -19,6 +19,7 @@ mod prototype;
 mod running;
 mod tail;
 mod ticket;
+mod timer;
 pub(crate) mod wire;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
@@ -34,7 +35,7 @@ use tonic_hedge_engine::{
 pub(crate) use classify::Codes;
 
 use self::{
-    attempt::{Finished, Reply, Until},
+    attempt::{Held, Reply, Until},
     course::{Course, How},
     host::{CallHost, Ending, Terms},
     prototype::Prototype,
@@ -59,8 +60,7 @@ pub(crate) type CallFuture = Pin<Box<Course>>;
 /// Starts a call. What must be taken where the application calls is taken here: the clock,
 /// and the context that its spans hang under.
 pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
-    let began = Instant::now();
-    let started = shared.since_epoch(began);
+    let started = shared.now();
     let (method, name) = shared.methods().find(request.uri().path());
     let telemetry = method.telemetry().start_call(name, started);
     let seen = Seen::of(request.headers());
@@ -101,10 +101,10 @@ pub(crate) fn call(shared: &Arc<Shared>, request: Request<Body>) -> CallFuture {
         head.headers.remove(wire::PREVIOUS_ATTEMPTS);
     }
     let held = inherited.holds_hedges(marked);
-    let (terms, right) = terms(shared, &method, overrides, criticality, held, deadline);
+    let (terms, right) = terms(&method, overrides, criticality, held, deadline);
     let prototype = Prototype::new(head, body);
     let shared = Arc::clone(shared);
-    let host = CallHost::new(shared, method, terms, prototype, began, started, telemetry);
+    let host = CallHost::new(shared, method, terms, prototype, started, telemetry);
     Box::pin(Course::new(host, right))
 }
 
@@ -137,7 +137,6 @@ impl Seen {
 /// What applies to a call, the request's own word first; and whether that can be. Unless it has such
 /// a word, a call that is `held` as part of a hedge is not hedged.
 fn terms(
-    shared: &Shared,
     method: &Method,
     overrides: Overrides,
     criticality: Criticality,
@@ -158,12 +157,11 @@ fn terms(
         }
     };
     let shape = method.shape();
-    let limit = shared.response_limit();
     // How far the attempts of a race are read.
     let until = match shape {
-        Shape::Unary => Until::Trailers(limit),
-        Shape::FirstMessage => Until::Message(limit),
-        Shape::ServerStreaming if overrides.first_message => Until::Message(limit),
+        Shape::Unary => Until::Trailers,
+        Shape::FirstMessage => Until::Message,
+        Shape::ServerStreaming if overrides.first_message => Until::Message,
         Shape::ServerStreaming | Shape::Other => Until::Head,
     };
     let repeatable = match (until, method.repeatable()) {
@@ -226,7 +224,7 @@ impl CallHost {
 
     /// When the deadline passes; one past what the clock can express is none.
     fn expires(&self) -> Option<Instant> {
-        self.began.checked_add(self.terms.deadline?)
+        self.began().checked_add(self.terms.deadline?)
     }
 
     /// An attempt's answer is the call's: notes it where a hedge gave it.
@@ -251,15 +249,18 @@ impl CallHost {
     }
 }
 
-/// Makes the call's result of what its last attempt came to; without one its deadline has passed.
+/// The call's deadline has passed.
+fn expire(host: &mut CallHost, at: Duration) -> Status {
+    fail(host, at, Status::deadline_exceeded(DEADLINE_MESSAGE))
+}
+
+/// Makes the call's result of what its last attempt came to.
 fn finish(
     host: &mut CallHost,
-    finished: Option<Finished>,
+    reply: Reply,
+    held: Held,
     at: Duration,
 ) -> Result<Response<Body>, Status> {
-    let Some(Finished { reply, held }) = finished else {
-        return Err(fail(host, at, Status::deadline_exceeded(DEADLINE_MESSAGE)));
-    };
     match reply {
         Reply::Fault(fault) => Err(fail(host, at, fault.status)),
         Reply::Complete(complete) if complete.code != Code::Ok => {

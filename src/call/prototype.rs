@@ -35,7 +35,6 @@ enum Head {
 
 /// Copies of a request's address and headers. Of a request without metadata of the caller's there is
 /// nothing to copy, and nothing is allocated.
-#[derive(Default)]
 struct Kept {
     uri: Uri,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -82,33 +81,44 @@ impl Prototype {
 
     /// The request of one attempt: the caller's own the first time.
     pub(crate) fn request(&mut self, body: Body) -> Request<Body> {
-        if let Head::Kept(kept) = &self.head {
-            return kept.request(body);
-        }
-        match std::mem::replace(&mut self.head, Head::Kept(Kept::default())) {
+        let kept = match &self.head {
+            Head::Kept(kept) => return kept.request(body),
+            Head::Whole(head) => Kept::of(&head.uri, &head.headers),
+        };
+        match std::mem::replace(&mut self.head, Head::Kept(kept)) {
             Head::Kept(kept) => kept.request(body),
-            Head::Whole(head) => {
-                if let Head::Kept(kept) = &mut self.head {
-                    kept.keep(&head);
-                }
-                Request::from_parts(head, body)
-            }
+            Head::Whole(head) => Request::from_parts(head, body),
         }
     }
 }
 
 impl Kept {
-    fn keep(&mut self, head: &Parts) {
-        self.uri = head.uri.clone();
-        for (name, value) in &head.headers {
+    fn of(uri: &Uri, headers: &HeaderMap) -> Self {
+        let mut kept = Self {
+            uri: uri.clone(),
+            headers: Vec::new(),
+            te: false,
+            content_type: false,
+        };
+        for (name, value) in headers {
             match name {
-                name if !self.te && *name == TE && *value == TRAILERS => self.te = true,
-                name if !self.content_type && *name == CONTENT_TYPE && *value == GRPC => {
-                    self.content_type = true;
+                name if !kept.te && *name == TE && *value == TRAILERS => kept.te = true,
+                name if !kept.content_type && *name == CONTENT_TYPE && *value == GRPC => {
+                    kept.content_type = true;
                 }
-                name => self.headers.push((name.clone(), value.clone())),
+                name => kept.headers.push((name.clone(), value.clone())),
             }
         }
+        kept
+    }
+
+    fn request(&self, body: Body) -> Request<Body> {
+        let mut request = Request::new(body);
+        *request.method_mut() = Method::POST;
+        *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers();
+        request
     }
 
     fn headers(&self) -> HeaderMap {
@@ -125,15 +135,6 @@ impl Kept {
             map.append(CONTENT_TYPE, GRPC);
         }
         map
-    }
-
-    fn request(&self, body: Body) -> Request<Body> {
-        let mut request = Request::new(body);
-        *request.method_mut() = Method::POST;
-        *request.version_mut() = Version::HTTP_2;
-        *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers();
-        request
     }
 }
 

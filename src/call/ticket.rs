@@ -34,6 +34,11 @@ impl Ticket {
         &self.endpoint
     }
 
+    /// When the attempt was launched, on the channel's clock.
+    pub(crate) fn launched(&self) -> Duration {
+        self.launched
+    }
+
     /// Something came back.
     pub(crate) fn heard(&self) {
         self.endpoint.answered(self.launched);

@@ -97,9 +97,9 @@ impl Shared {
         self.epoch.elapsed()
     }
 
-    /// An instant on the channel's clock.
-    pub(crate) fn since_epoch(&self, at: Instant) -> Duration {
-        at.saturating_duration_since(self.epoch)
+    /// The instant of a time on the channel's clock.
+    pub(crate) fn instant(&self, at: Duration) -> Instant {
+        self.epoch + at
     }
 
     pub(crate) fn methods(&self) -> &MethodTable {

@@ -84,7 +84,6 @@ pub(super) struct Health {
     heard_signal: Notify,
     /// The peer has said enough: nobody waits for what comes.
     settled: AtomicBool,
-    served: AtomicBool,
 }
 
 impl Link {
@@ -105,16 +104,23 @@ impl Link {
             _ => return Err(format!("no connection within {limit:?}").into()),
         };
         Ok(Self {
-            channel,
-            health,
             watched,
+            health,
+            ..Self::made(channel)
         })
+    }
+
+    /// Its number at its endpoint: 1 is a ready-made channel's, which has no other.
+    pub(super) fn number(&self) -> u64 {
+        self.health.of.get().map_or(1, |(_, number)| *number)
     }
 
     /// A channel of somebody else's.
     pub(super) fn made(channel: Channel) -> Self {
         Self {
-            channel,
+            // It is only cloned again: a clone makes room for waiting for a place in the queue when it
+            // is first used, and the original has that from the start.
+            channel: channel.clone(),
             health: Arc::default(),
             watched: false,
         }
@@ -229,19 +235,6 @@ impl Health {
             self.lost_signal.notified().await;
         }
         self.error()
-    }
-
-    /// An answer came over it.
-    pub(super) fn answered(&self) {
-        // Read first: every answered call comes here, and only the first has something to write.
-        if !self.served.load(Ordering::Relaxed) {
-            self.served.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether any answer came over it.
-    pub(super) fn has_served(&self) -> bool {
-        self.served.load(Ordering::Relaxed)
     }
 
     /// What the peer thinks of the client. In TLS 1.3 the handshake is over for a client before the

@@ -80,7 +80,7 @@ async fn stay(endpoint: &Arc<Endpoint>, shared: &Arc<Shared>, link: Arc<Link>) -
     endpoint.disconnected();
     drop(ready);
     shared.resolve.notify_one();
-    if link.health.has_served() || since.elapsed() >= LONGEST_PAUSE {
+    if endpoint.has_served() || since.elapsed() >= LONGEST_PAUSE {
         Stay::Proved
     } else {
         Stay::Short(error)
@@ -177,7 +177,7 @@ mod tests {
                 tokio::task::yield_now().await;
                 let health = lost.take().unwrap();
                 if serves {
-                    health.answered();
+                    endpoint.answered(now);
                 }
                 for _ in 0..4 {
                     endpoint.hot.load.started(now);

@@ -3,13 +3,15 @@
 //! - [`EndpointSpec`]: what the user says about one.
 //! - [`EndpointSet`]: all of one channel; the call path picks from it.
 //! - [`Endpoint`]: one of them: its load, its reset ration, its current connection.
-//! - `connection`: one connection and its loss; `keeper`: connecting again and again;
+//! - `connection`: one connection and its loss; `line`: what an attempt takes of it; `keeper`:
+//!   connecting again and again;
 //!   `supervisor`, `source`, `dns`: who comes and who goes.
 
 mod connection;
 mod destination;
 mod dns;
 mod keeper;
+mod line;
 mod members;
 mod random;
 mod set;
@@ -25,20 +27,20 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use tonic::transport::Channel;
 use tonic_hedge_engine::endpoint::{Load, Losses, ResetRation};
 
 use self::{connection::Link, spec::Route};
 pub use self::{destination::Destination, spec::EndpointSpec};
 pub(crate) use self::{
     dns::RESOLVE_INTERVAL,
+    line::Line,
     random::fraction,
     set::{EndpointSet, Picked, Purpose, Unavailable, Wanted},
 };
@@ -55,6 +57,10 @@ pub(crate) struct Endpoint {
     locality: Option<Arc<str>>,
     ration: ResetRation,
     losses: Losses,
+    /// Kept for the next attempt.
+    spare: Mutex<Option<Line>>,
+    /// Whether any answer came over the current connection.
+    served: AtomicBool,
     /// Bytes kept for attempts that run out here with nobody waiting.
     detached: AtomicU32,
     /// Connections that were made.
@@ -129,6 +135,8 @@ impl Endpoint {
             locality: spec.locality,
             ration: ResetRation::new(),
             losses: Losses::new(),
+            spare: Mutex::new(None),
+            served: AtomicBool::new(false),
             detached: AtomicU32::new(0),
             connections: AtomicU64::new(0),
             route: spec.route,
@@ -180,17 +188,15 @@ impl Endpoint {
     /// its connection has proved itself.
     pub(crate) fn answered(&self, launched: Duration) {
         self.ration.answered(launched);
-        if let Some(link) = &*self.hot.link.load() {
-            link.health.answered();
+        // Read first: every answered call comes here, and only the first has something to write.
+        if !self.has_served() {
+            self.served.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The current connection, if there is one that is not known to be lost.
-    pub(crate) fn channel(&self) -> Option<Channel> {
-        let link = self.hot.link.load();
-        link.as_ref()
-            .filter(|link| link.health.is_up())
-            .map(|link| link.channel.clone())
+    /// Whether any answer came over the last connection.
+    fn has_served(&self) -> bool {
+        self.served.load(Ordering::Relaxed)
     }
 
     /// What it is at.
@@ -230,9 +236,10 @@ impl Endpoint {
     }
 
     fn connected(self: &Arc<Self>, link: &Arc<Link>) {
-        self.hot.link.store(Some(Arc::clone(link)));
         let number = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         link.health.tells(Arc::downgrade(self), number);
+        self.served.store(false, Ordering::Relaxed);
+        self.hot.link.store(Some(Arc::clone(link)));
         self.hot.up.store(number, Ordering::Relaxed);
         // SeqCst, with the one in `Health::lose`: each side writes before it and reads what the other
         // writes after it, so one of them sees that the connection was lost while it was made known.
@@ -256,6 +263,8 @@ impl Endpoint {
     fn disconnected(&self) {
         self.hot.up.store(0, Ordering::Relaxed);
         self.hot.link.store(None);
+        // After `up` is 0, and dropped without the lock: see `keep`.
+        let _spare = self.spare.lock().take();
         self.connecting();
     }
 

@@ -10,7 +10,7 @@ use tonic_hedge_engine::endpoint::pick;
 use tower::discover::Change;
 
 use super::{
-    Destination, Endpoint, EndpointSpec,
+    Destination, Endpoint, EndpointSpec, Line,
     members::Members,
     random,
     source::{Numbered, Source},
@@ -62,7 +62,7 @@ impl From<Purpose> for Wanted<'_> {
 #[derive(Debug)]
 pub(crate) enum Picked {
     /// Send it there.
-    Endpoint(Arc<Endpoint>, Channel),
+    Endpoint(Arc<Endpoint>, Line),
     /// None is ready, but one may become so: wait for [`EndpointSet::changed`].
     Wait,
     /// There is none, and nothing to wait for.
@@ -188,8 +188,8 @@ impl EndpointSet {
             let Some(index) = self.choose(&endpoints, now, tried, wanted) else {
                 break;
             };
-            if let Some(channel) = endpoints[index].channel() {
-                return Picked::Endpoint(Arc::clone(&endpoints[index]), channel);
+            if let Some(line) = endpoints[index].line() {
+                return Picked::Endpoint(Arc::clone(&endpoints[index]), line);
             }
         }
         match wanted.purpose {

@@ -143,8 +143,8 @@ async fn server(channel: &Weak<Shared>) -> Option<Channel> {
             .endpoints()
             .pick(shared.now(), &[], Purpose::Original);
         drop(shared);
-        if let Picked::Endpoint(_, channel) = picked {
-            return Some(channel);
+        if let Picked::Endpoint(_, line) = picked {
+            return Some(line.channel);
         }
         tokio::time::sleep(LOOK).await;
     }

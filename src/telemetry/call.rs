@@ -11,7 +11,7 @@ use super::{
     metrics::Recorder,
     spans::{AttemptSpan, CallSpan},
 };
-use crate::log::AttemptKind;
+use crate::{log::AttemptKind, nanos::Nanos};
 
 /// One call. Dropped before [`finish`](Self::finish), it says that the caller went away.
 pub(crate) struct CallTelemetry {
@@ -29,7 +29,8 @@ pub(crate) struct AttemptTelemetry {
     method: Arc<MethodTelemetry>,
     recorder: Recorder,
     span: AttemptSpan,
-    started: Duration,
+    /// On the channel's clock.
+    started: Nanos,
     kind: AttemptKind,
     open: bool,
 }
@@ -69,7 +70,7 @@ impl CallTelemetry {
             span: self.span.start_attempt(info, headers),
             method: Arc::clone(&self.method),
             recorder: self.recorder.clone(),
-            started: now,
+            started: Nanos::of(now),
             kind: info.kind,
             open: true,
         }
@@ -173,6 +174,7 @@ impl Drop for CallTelemetry {
 impl AttemptTelemetry {
     /// Runs `poll` with the attempt's span as the current one, so that spans which start inside
     /// hang under it.
+    #[inline]
     pub(crate) fn within<T>(&self, poll: impl FnOnce() -> T) -> T {
         self.span.within(poll)
     }
@@ -180,7 +182,7 @@ impl AttemptTelemetry {
     /// It has ended at `now` on the channel's clock. Only the first end counts.
     pub(crate) fn end(&mut self, end: AttemptEnd, now: Duration) {
         if std::mem::take(&mut self.open) {
-            let took = now.saturating_sub(self.started);
+            let took = now.saturating_sub(self.started.get());
             self.recorder
                 .attempt_ended(&self.method.attributes, self.kind, end, took);
             self.span.end(end);

@@ -159,7 +159,7 @@ impl CallHost {
                 };
                 Reading::new(holds, allowance, 1.0)
             });
-            self.allowed = takes && reading.as_ref().is_some_and(|it| it.holds);
+            self.further().allowed = takes && reading.as_ref().is_some_and(|it| it.holds);
             report.holds.extend(reading.map(|it| (Hold::Load, it)));
         }
 
@@ -188,8 +188,10 @@ impl CallHost {
     /// call may have taken the last: then the report says so, and nothing is kept.
     fn take(&mut self, now: Duration, room: Option<Room>, report: &mut Report) {
         if let Some(room) = room {
-            self.place = room.try_extra().map(Box::new);
-            if self.place.is_none() {
+            let place = room.try_extra();
+            let taken = place.is_some();
+            self.further().place = place;
+            if !taken {
                 let lane = report.holds.iter_mut().find(|(it, _)| *it == Hold::Lane);
                 if let Some((_, reading)) = lane {
                     *reading = Reading::new(false, false, true);
@@ -198,9 +200,11 @@ impl CallHost {
             }
         }
         let clock = self.clock(now);
-        self.granted = self.shared.budget().try_withdraw(clock);
-        if self.granted.is_none() {
-            self.place = None;
+        let granted = self.shared.budget().try_withdraw(clock);
+        let taken = granted.is_some();
+        self.further().granted = granted;
+        if !taken {
+            self.further().place = None;
             self.disallow(now);
             let balance = self.shared.budget().balance(clock);
             report.gates[Gate::Budget.number() as usize - 1] = Reading::new(false, balance, 1.0);
@@ -213,12 +217,13 @@ impl CallHost {
 
     pub(super) fn ask_retry(&mut self, now: Duration, backoff: Option<u32>) -> Answer {
         let clock = self.clock(now);
-        if self.breaker_is_closed() {
-            self.granted = self.shared.budget().try_withdraw(clock);
-        }
-        if self.granted.is_none() {
+        if !self.breaker_is_closed() {
             return Answer::Held;
         }
+        let Some(loan) = self.shared.budget().try_withdraw(clock) else {
+            return Answer::Held;
+        };
+        self.further().granted = Some(loan);
         let wait = backoff.map_or(Duration::ZERO, |step| {
             let retry = self.method.retry(self.terms.hedge.is_some());
             retry.backoff(step, endpoint::fraction())

@@ -24,9 +24,9 @@ impl Unended {
         }
     }
 
-    pub(super) fn started(&mut self, place: Option<Box<Extra>>) {
+    pub(super) fn started(&mut self, place: Option<Extra>) {
         self.count += 1;
-        self.places.extend(place.map(|it| *it));
+        self.places.extend(place);
     }
 
     pub(super) fn ended(&mut self, end: HedgeEnd) {

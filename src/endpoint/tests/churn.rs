@@ -36,14 +36,14 @@ async fn ec5_an_endpoint_removed_after_it_was_picked_still_takes_the_attempt() {
         until(&set, || set.snapshot().len() == 2).await;
         all_ready(&set).await;
         let tried = [endpoint(&set, &a.name())];
-        let Picked::Endpoint(picked, channel) = set.pick(NOW, &tried, Purpose::Hedge) else {
+        let Picked::Endpoint(picked, line) = set.pick(NOW, &tried, Purpose::Hedge) else {
             panic!("b is ready");
         };
         changes.send(Ok(Change::Remove(key))).unwrap();
         until(&set, || set.snapshot().len() == 1).await;
         // Its keeper is gone; who holds the connection may use it.
         picked.load().started(NOW);
-        call(channel).await.unwrap();
+        call(line.channel).await.unwrap();
         picked.load().finished(NOW, Duration::from_millis(1));
         assert_eq!(picked.load().in_flight(), 0);
         assert!(matches!(

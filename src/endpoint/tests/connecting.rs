@@ -24,9 +24,9 @@ async fn ec9_a_dead_endpoint_is_not_picked_and_returns() {
     let tried = [endpoint(&set, &live.name())];
     assert!(set.has_ready(&tried, Purpose::Hedge));
     match set.pick(NOW, &tried, Purpose::Hedge) {
-        Picked::Endpoint(endpoint, channel) => {
+        Picked::Endpoint(endpoint, line) => {
             assert_eq!(**endpoint.name(), revived.name());
-            call(channel).await.unwrap();
+            call(line.channel).await.unwrap();
         }
         other => panic!("{other:?}"),
     }
@@ -82,7 +82,7 @@ async fn a_lost_connection_is_noticed_without_a_call() {
     call(channel).await.unwrap();
     endpoint.answered(NOW);
     server.stop().await;
-    until(&set, || endpoint.channel().is_none()).await;
+    until(&set, || endpoint.line().is_none()).await;
     let text = unavailable(&set).await;
     assert!(text.contains(&address.to_string()), "{text}");
 
@@ -99,7 +99,7 @@ async fn calls_left_on_a_lost_connection_fail_at_once_as_never_sent() {
     let (endpoint, channel) = picked(&set).await;
     let address = server.address;
     server.stop().await;
-    until(&set, || endpoint.channel().is_none()).await;
+    until(&set, || endpoint.line().is_none()).await;
     for _ in 0..3 {
         let error = soon(call(channel.clone())).await.unwrap_err();
         let mut cause: &dyn std::error::Error = &error;
@@ -220,7 +220,7 @@ async fn a_unix_socket_that_a_call_could_not_reach_is_connected_again() {
     let (endpoint, _) = picked(&set).await;
     assert_eq!(&**endpoint.name(), "unix#0");
     set.report_unreachable(&endpoint, "broken pipe");
-    assert!(endpoint.channel().is_none());
+    assert!(endpoint.line().is_none());
     picked(&set).await;
     server.abort();
     std::fs::remove_file(&path).unwrap();
@@ -232,5 +232,5 @@ async fn a_report_about_an_earlier_connection_leaves_the_present_one() {
     let set = EndpointSet::list([server.spec()]);
     let (endpoint, _) = picked(&set).await;
     set.report_unreachable(&endpoint, "connection refused");
-    assert!(endpoint.channel().is_some());
+    assert!(endpoint.line().is_some());
 }

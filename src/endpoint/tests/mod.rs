@@ -4,6 +4,7 @@
 mod choice;
 mod churn;
 mod connecting;
+mod lines;
 
 use std::{
     convert::Infallible,
@@ -19,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::Endpoint as TonicEndpoint;
+use tonic::transport::{Channel, Endpoint as TonicEndpoint};
 use tower::{ServiceExt, discover::Change};
 
 use super::*;
@@ -122,7 +123,7 @@ async fn picked(set: &EndpointSet) -> (Arc<Endpoint>, Channel) {
         loop {
             let changed = set.changed();
             match set.pick(NOW, &[], Purpose::Original) {
-                Picked::Endpoint(endpoint, channel) => return (endpoint, channel),
+                Picked::Endpoint(endpoint, line) => return (endpoint, line.channel),
                 Picked::Wait => changed.await,
                 Picked::None(_) => changed.await,
             }

@@ -31,9 +31,15 @@ impl AttemptSpan {
 
     /// Runs `poll` with this span as the current one, so that spans which start inside hang
     /// under it.
+    #[inline]
     pub(crate) fn within<T>(&self, poll: impl FnOnce() -> T) -> T {
-        let _attached = self.context.clone().map(Context::attach);
-        poll()
+        match &self.context {
+            None => poll(),
+            Some(context) => {
+                let _attached = context.clone().attach();
+                poll()
+            }
+        }
     }
 
     /// Ends the span. Only the first end counts.

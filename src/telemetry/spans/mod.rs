@@ -55,7 +55,8 @@ pub(crate) struct Spans {
 pub(crate) struct CallSpan {
     /// The call's span as a parent; where it is not recorded, what attempts hand on to servers.
     context: Context,
-    recording: Option<Recording>,
+    /// Boxed: nearly all calls of most services are not recorded.
+    recording: Option<Box<Recording>>,
 }
 
 /// What starting attempts needs.
@@ -133,7 +134,7 @@ impl Spans {
         span.set_attribute(KeyValue::new(names::RPC_METHOD, method.clone()));
         CallSpan {
             context: parent.with_span(span),
-            recording: Some(Recording { tracer, method }),
+            recording: Some(Box::new(Recording { tracer, method })),
         }
     }
 }
@@ -180,7 +181,7 @@ impl CallSpan {
         info: AttemptInfo<'_>,
         headers: &mut HeaderMap,
     ) -> AttemptSpan {
-        let Some(Recording { tracer, method }) = &self.recording else {
+        let Some(Recording { tracer, method }) = self.recording.as_deref() else {
             inject(&self.context, headers);
             return AttemptSpan::new(None);
         };
