@@ -25,7 +25,7 @@ Usage: cargo run --release --example gateway
   --help         print this
 
 JSON: {seed, scale, seconds, cpu_share, table: [{metric, unit, document: {before, after}, ours: {before,
-after}}], breaker_and_budget, hedges_and_lanes: {phases, batch, tokens, sent, sent_while_slow}, holds}.
+after}}], breaker_and_budget, hedges_and_lanes: {phases, batch, tokens, sent}, holds}.
 What is called before has breaker and budget only, what is called after hedges and lanes besides. Seconds
 in the table are of chat, scale times as long as here.
 ";

@@ -23,6 +23,11 @@ pub(crate) const SLOTS: usize = 20;
 /// second says: a median of 0.38 s, 0.66 s at p95.
 const FIRST: (f64, f64) = (0.30, 0.12);
 
+/// Of a thousand attempts so many stall, each for itself, for another 0.5 to 1.5 s of chat: the
+/// tail that healthy replicas have. It says nothing of the next attempt.
+const STALLS: u64 = 25;
+const STALL: (f64, f64) = (0.5, 1.5);
+
 /// Between two tokens, in seconds of chat, a tenth more or less.
 const BETWEEN: f64 = 0.1;
 
@@ -104,7 +109,10 @@ impl Writing {
         slot: OwnedSemaphorePermit,
     ) -> Self {
         let floor = model.region.floor();
-        let first = FIRST.0 - FIRST.1 * (1.0 - draws.f64()).ln();
+        let mut first = FIRST.0 - FIRST.1 * (1.0 - draws.f64()).ln();
+        if draws.u64(0..1_000) < STALLS {
+            first += STALL.0 + (STALL.1 - STALL.0) * draws.f64();
+        }
         let slow = if floor.is_zero() { 1.0 } else { SLOW_PACE };
         let pace = f64::from(request.pace.clamp(1, MOST_PACE));
         Self {

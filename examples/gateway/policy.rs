@@ -36,12 +36,7 @@ pub(crate) fn channel(
         .endpoints(fleet.endpoints()?)
         .descriptors(api::FILE_DESCRIPTOR_SET)
         .budget(BudgetPolicy::default())
-        // The defaults of 30 s and 5 s, on this clock; a window is at least a second.
-        .breaker(
-            BreakerPolicy::default()
-                .window(chat(30.0))
-                .cool_down(chat(5.0)),
-        )
+        .breaker(breaker())
         .target_name(match kind {
             Kind::Plain => "plain",
             Kind::Whole => "gateway",
@@ -52,6 +47,18 @@ pub(crate) fn channel(
         Kind::Whole => builder.hedge(hedge()),
     }
     .build()?)
+}
+
+/// When calls to the replicas stop.
+fn breaker() -> BreakerPolicy {
+    BreakerPolicy::default()
+        // The defaults of 30 s and 5 s, on this clock.
+        .window(chat(30.0))
+        .cool_down(chat(5.0))
+        // At half, and not at a tenth: a replica that is full refuses, and for a part of the calls
+        // to be refused is no reason to refuse the rest.
+        .floor(0.5)
+        .consecutive(20)
 }
 
 /// When a second replica is asked for its first token.

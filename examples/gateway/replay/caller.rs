@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tonic::{Code, Request, Status, metadata::MetadataValue, transport::Channel};
 
 use super::plan::Phase;
@@ -28,8 +28,9 @@ const LONGEST: u32 = 12;
 const BATCH_TOKENS: u32 = 11;
 const BATCH_PACE: u32 = 10;
 
-/// Between two jobs of a batch worker, in seconds of chat: one that fails is not taken again at once.
-const PAUSE: f64 = 4.0;
+/// What a job takes that nothing keeps, in seconds of chat. A worker takes no more jobs than that,
+/// also where they fail at once: a flood that grows with its failures would be another incident.
+const JOB: f64 = 10.5;
 
 /// No job comes so often: it would be a mistake somewhere.
 const MOST_TRIES: u32 = 1_000;
@@ -111,8 +112,9 @@ pub(crate) async fn worker(client: ChatClient<Channel>, number: u64, until: Inst
     let mut jobs = Vec::new();
     let mut call = BATCH_CALLS + number * CALLS_OF_WORKER;
     // Not all in one moment.
-    sleep(chat(PAUSE).mul_f64(draws.f64())).await;
+    sleep(chat(JOB).mul_f64(draws.f64())).await;
     while Instant::now() < until {
+        let next = Instant::now() + chat(JOB).mul_f64(0.9 + 0.2 * draws.f64());
         let mut job = Job::default();
         for _ in 0..MOST_TRIES {
             call += 1;
@@ -143,7 +145,7 @@ pub(crate) async fn worker(client: ChatClient<Channel>, number: u64, until: Inst
             sleep(after).await;
         }
         jobs.push(job);
-        sleep(chat(PAUSE).mul_f64(0.5 + draws.f64())).await;
+        sleep_until(next).await;
     }
     jobs
 }

@@ -15,12 +15,12 @@ use crate::{api, quantile::quantile, tokens::Spent};
 /// All of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
-    phases: Vec<(Phase, Interactive)>,
+    /// In the order of [`Phase::ALL`].
+    phases: [(Interactive, Sent); 5],
     pub(crate) batch: Batch,
     pub(crate) tokens: Spent,
-    /// Of the whole replay, and of the slow phase.
+    /// Of the whole replay.
     pub(crate) sent: Sent,
-    pub(crate) sent_slow: Sent,
 }
 
 /// Users' calls of one phase.
@@ -60,21 +60,24 @@ pub(crate) struct Sent {
 }
 
 impl Figures {
-    pub(crate) fn new(saw: &Saw, tokens: Spent, sent: Sent, sent_slow: Sent) -> Self {
+    pub(crate) fn new(saw: &Saw, tokens: Spent, sent: Sent, by_phase: [Sent; 5]) -> Self {
         let of = |phase| saw.sessions.iter().filter(move |it| it.phase == phase);
         Self {
-            phases: Phase::ALL.map(|it| (it, Interactive::of(of(it)))).into(),
+            phases: Phase::ALL.map(|it| (Interactive::of(of(it)), by_phase[it as usize])),
             batch: Batch::of(&saw.jobs),
             tokens,
             sent,
-            sent_slow,
         }
     }
 
+    /// Users' calls of a phase.
     pub(crate) fn interactive(&self, phase: Phase) -> &Interactive {
-        let found = self.phases.iter().find(|(it, _)| *it == phase);
-        // All phases are there.
-        found.map_or(&self.phases[0].1, |(_, interactive)| interactive)
+        &self.phases[phase as usize].0
+    }
+
+    /// What was sent in a phase, for whomever.
+    pub(crate) fn sent_in(&self, phase: Phase) -> Sent {
+        self.phases[phase as usize].1
     }
 
     /// The share of all tokens that losers of races wrote.
@@ -83,9 +86,12 @@ impl Figures {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let phases = self.phases.iter();
+        let phases = Phase::ALL.iter().zip(&self.phases);
         let phases: serde_json::Map<_, _> = phases
-            .map(|(phase, interactive)| (phase.name().to_owned(), interactive.json()))
+            .map(|(phase, (interactive, sent))| {
+                let both = json!({"interactive": interactive.json(), "sent": sent.json()});
+                (phase.name().to_owned(), both)
+            })
             .collect();
         json!({
             "phases": phases,
@@ -105,7 +111,6 @@ impl Figures {
                 "lost_share": self.lost_share(),
             },
             "sent": self.sent.json(),
-            "sent_while_slow": self.sent_slow.json(),
         })
     }
 }
@@ -188,6 +193,11 @@ impl Sent {
 
     pub(crate) fn hedge_rate(self) -> f64 {
         share(self.hedges, self.calls)
+    }
+
+    /// Attempts for each call.
+    pub(crate) fn amplification(self) -> f64 {
+        share(self.attempts, self.calls)
     }
 
     pub(crate) fn win_rate(self) -> f64 {

@@ -19,7 +19,7 @@ use tokio::{
 use self::{
     drive::{Callers, drive},
     figures::{Figures, Sent},
-    plan::{FAILING, Phase, Plan, SLOW},
+    plan::{Phase, Plan, SLOW},
     table::Row,
 };
 use crate::{cpu, gateway::Gateway, scale::SCALE, web};
@@ -59,16 +59,16 @@ pub(crate) async fn replay(
         sides.clone(),
         phase,
     )));
-    let slow = measure_slow(plan, start, &sides);
-    let (saw, slow) = tokio::join!(drive(plan, SEED, start, &callers), slow);
+    let sent = measure(plan, start, &sides);
+    let (saw, sent) = tokio::join!(drive(plan, SEED, start, &callers), sent);
     let (saw, seconds) = (saw?, start.elapsed().as_secs_f64());
     let cpu = (cpu::seconds() - cpu) / seconds / cores();
     drop(directing);
     // A loser's end travels to its replica.
     settle(&sides).await;
-    let mut figures = saw.iter().zip(&sides).zip(slow).map(|((saw, gateway), slow)| {
-        let sent = Sent::of(&gateway.channel.measured());
-        Figures::new(saw, gateway.fleet.tokens.spent(), sent, slow)
+    let mut figures = saw.iter().zip(&sides).zip(sent).map(|((saw, gateway), sent)| {
+        let all = Sent::of(&gateway.channel.measured());
+        Figures::new(saw, gateway.fleet.tokens.spent(), all, sent)
     });
     let (Some(plain), Some(whole)) = (figures.next(), figures.next()) else {
         return Err("two gateways were played to".into());
@@ -97,7 +97,7 @@ async fn direct(plan: Plan, start: Instant, sides: [Arc<Gateway>; 2], phase: web
         let at = start.elapsed();
         *phase.lock() = Some(plan.phase(at).name());
         for gateway in &sides {
-            if let Some(region) = gateway.fleet.region(FAILING) {
+            for region in &gateway.fleet.regions {
                 region.set_errors(plan.errors(at));
             }
             if let Some(region) = gateway.fleet.region(SLOW) {
@@ -108,15 +108,19 @@ async fn direct(plan: Plan, start: Instant, sides: [Arc<Gateway>; 2], phase: web
     }
 }
 
-/// What each channel sends in the slow phase.
-async fn measure_slow(plan: &Plan, start: Instant, sides: &[Arc<Gateway>; 2]) -> [Sent; 2] {
-    let sent = || sides.each_ref().map(|it| Sent::of(&it.channel.measured()));
-    let (begin, end) = plan.span(Phase::Slow);
-    sleep_until(start + begin).await;
-    let before = sent();
-    sleep_until(start + end).await;
-    let [plain, whole] = sent();
-    [plain.since(before[0]), whole.since(before[1])]
+/// What each channel sends in each phase.
+async fn measure(plan: &Plan, start: Instant, sides: &[Arc<Gateway>; 2]) -> [[Sent; 5]; 2] {
+    let mut sent = [[Sent::default(); 5]; 2];
+    let mut before = [Sent::default(); 2];
+    for (number, phase) in Phase::ALL.into_iter().enumerate() {
+        sleep_until(start + plan.span(phase).1).await;
+        for (side, gateway) in sides.iter().enumerate() {
+            let now = Sent::of(&gateway.channel.measured());
+            sent[side][number] = now.since(before[side]);
+            before[side] = now;
+        }
+    }
+    sent
 }
 
 /// Waits until the replicas have nothing in flight, for a while.

@@ -9,7 +9,7 @@ use crate::{fleet::Fleet, scale::chat};
 pub(crate) enum Phase {
     /// All is well.
     Steady,
-    /// More and more of the region's attempts fail.
+    /// More and more attempts fail, wherever they go.
     Errors,
     /// All is well again, and the picker forgets.
     Calm,
@@ -39,8 +39,7 @@ impl Phase {
     }
 }
 
-/// The provider whose errors rise is the one with most of the replicas.
-pub(crate) const FAILING: &str = "west";
+/// The region that becomes slow.
 pub(crate) const SLOW: &str = "east";
 
 /// The document's.
@@ -124,7 +123,7 @@ impl Plan {
         Phase::ALL.into_iter().find(runs).unwrap_or(Phase::After)
     }
 
-    /// The share of attempts that fail in [`FAILING`].
+    /// The share of attempts that fail: both regions are one provider's.
     pub(crate) fn errors(&self, at: Duration) -> f64 {
         if self.phase(at) != Phase::Errors {
             return 0.0;

@@ -24,6 +24,7 @@ pub(crate) enum Unit {
     /// Of a thousand interactive calls.
     PerThousand,
     Percent,
+    Ratio,
     Count,
 }
 
@@ -98,13 +99,13 @@ pub(crate) fn rows(plain: &Figures, whole: &Figures) -> Vec<Row> {
             "hedge rate during region slowdown",
             Unit::Percent,
             [None, None],
-            percent(|it| it.sent_slow.hedge_rate()),
+            percent(|it| it.sent_in(Phase::Slow).hedge_rate()),
         ),
         row(
             "win rate during region slowdown",
             Unit::Percent,
             [None, None],
-            percent(|it| it.sent_slow.win_rate()),
+            percent(|it| it.sent_in(Phase::Slow).win_rate()),
         ),
         row(
             "p50 to first token during slowdown",
@@ -123,6 +124,12 @@ pub(crate) fn rows(plain: &Figures, whole: &Figures) -> Vec<Row> {
             Unit::PerThousand,
             [None, None],
             failed(Phase::Errors),
+        ),
+        row(
+            "attempts per call in the error ramp",
+            Unit::Ratio,
+            [None, None],
+            sides.map(|it| it.sent_in(Phase::Errors).amplification()),
         ),
         row(
             "batch jobs done",
@@ -191,6 +198,7 @@ impl Unit {
             Self::Seconds => "s",
             Self::PerThousand => "per 1000 calls",
             Self::Percent => "%",
+            Self::Ratio => "ratio",
             Self::Count => "count",
         }
     }
@@ -200,6 +208,7 @@ impl Unit {
             Self::Seconds => format!("{value:.2} s"),
             Self::PerThousand => format!("{value:.0}/1000"),
             Self::Percent => format!("{value:.1} %"),
+            Self::Ratio => format!("{value:.2}"),
             Self::Count => format!("{value:.0}"),
         }
     }
