@@ -87,11 +87,20 @@ pub(crate) async fn session(
         pace: 1,
     };
     let tenant = TENANTS[call as usize % TENANTS.len()];
-    let wanted = if leaves { READ_BEFORE_LEAVING } else { u32::MAX };
+    let wanted = if leaves {
+        READ_BEFORE_LEAVING
+    } else {
+        u32::MAX
+    };
     let mut first = None;
-    let read = read(client, metadata(request, tenant, "critical"), wanted, || {
-        first = Some(due.elapsed());
-    });
+    let read = read(
+        client,
+        metadata(request, tenant, "critical"),
+        wanted,
+        || {
+            first = Some(due.elapsed());
+        },
+    );
     let ended = match read.await {
         Ok(true) => Ended::Answered,
         Ok(false) => Ended::Left,

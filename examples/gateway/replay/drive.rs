@@ -77,7 +77,8 @@ pub(crate) async fn drive(
         let phase = plan.phase(at);
         for (side, callers) in sides.iter_mut().zip(gateways) {
             let client = callers.user(call);
-            side.0.spawn(caller::session(client, call, start + at, phase));
+            side.0
+                .spawn(caller::session(client, call, start + at, phase));
         }
     }
     for (side, saw) in sides.iter_mut().zip(&mut saw) {

@@ -66,10 +66,14 @@ pub(crate) async fn replay(
     drop(directing);
     // A loser's end travels to its replica.
     settle(&sides).await;
-    let mut figures = saw.iter().zip(&sides).zip(sent).map(|((saw, gateway), sent)| {
-        let all = Sent::of(&gateway.channel.measured());
-        Figures::new(saw, gateway.fleet.tokens.spent(), all, sent)
-    });
+    let mut figures = saw
+        .iter()
+        .zip(&sides)
+        .zip(sent)
+        .map(|((saw, gateway), sent)| {
+            let all = Sent::of(&gateway.channel.measured());
+            Figures::new(saw, gateway.fleet.tokens.spent(), all, sent)
+        });
     let (Some(plain), Some(whole)) = (figures.next(), figures.next()) else {
         return Err("two gateways were played to".into());
     };
