@@ -68,9 +68,9 @@ fn hedge() -> Hedge {
         // Sooner no healthy first token comes, and later nothing is saved: a region that is slow as
         // a whole raises its own threshold up to here and no further.
         .minimum_delay(chat(0.5))
-        .maximum_delay(chat(0.75))
+        .maximum_delay(chat(0.8))
         // Of a region that nothing is known of yet, or that hardly gets any calls.
-        .cold_start(chat(0.75))
+        .cold_start(chat(0.8))
         .minimum_samples(32)
         // A minute. The last 30 s would do, but of a slow region they have few samples.
         .window(chat(60.0))
