@@ -36,10 +36,10 @@ impl Gateway {
         meters: Arc<SdkMeterProvider>,
     ) -> Result<Self, Box<dyn Error>> {
         let fleet = Fleet::start().await?;
-        let channel = policy::channel(kind, &fleet, meters)?;
+        let channel = policy::channel(kind, &fleet, meters.clone())?;
         let lanes = match kind {
             Kind::Plain => None,
-            Kind::Whole => Some(policy::lanes()?),
+            Kind::Whole => Some(policy::lanes(meters)?),
         };
         let front = Front::new(channel.clone(), Arc::clone(&fleet.tokens));
         let listener = TcpListener::bind(addr).await?;

@@ -17,6 +17,9 @@ pub(crate) const BATCH: &str = "batch";
 /// What names a tenant.
 pub(crate) const TENANT: &str = "x-tenant";
 
+/// What metrics call the gateway.
+const NAME: &str = "gateway";
+
 /// Whether a gateway has what this library adds, or only what it takes for granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -39,7 +42,7 @@ pub(crate) fn channel(
         .breaker(breaker())
         .target_name(match kind {
             Kind::Plain => "plain",
-            Kind::Whole => "gateway",
+            Kind::Whole => NAME,
         })
         .meter_provider(meters);
     Ok(match kind {
@@ -78,7 +81,7 @@ fn hedge() -> Hedge {
 
 /// The lanes before the gateway's handlers. Together they are never more than the replicas have
 /// slots, with room for hedges and for a region that is avoided.
-pub(crate) fn lanes() -> Result<Lanes, LanesError> {
+pub(crate) fn lanes(meters: Arc<SdkMeterProvider>) -> Result<Lanes, LanesError> {
     let slots = u32::try_from(Fleet::slots()).unwrap_or(u32::MAX);
     let policy = LanePolicy::default().round_trip(RoundTrip::FirstMessage);
     Lanes::builder()
@@ -100,5 +103,7 @@ pub(crate) fn lanes() -> Result<Lanes, LanesError> {
                 .target(chat(20.0)),
         )
         .tenant_key(TENANT)
+        .name(NAME)
+        .meter_provider(meters)
         .build()
 }

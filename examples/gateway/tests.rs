@@ -128,7 +128,7 @@ async fn the_page_shows_the_last_seconds() {
 
 #[test]
 fn lanes_fit_into_the_replicas_slots() {
-    let lanes = lanes().unwrap();
+    let lanes = lanes(Metrics::new().unwrap().provider()).unwrap();
     let names: Vec<_> = lanes.measured().iter().map(|it| it.name.clone()).collect();
     assert_eq!(
         names.iter().map(|it| &**it).collect::<Vec<_>>(),
