@@ -67,7 +67,7 @@ const CASES = {
   no_error: ({ errors }) => errors.length === 0 || errors.join("; "),
   healthz: ({ health }) => health === "200 ok" || health,
   metrics: ({ metrics }) => {
-    const wanted = ["hedge_hedges_total{", "grpc_client_call_duration_seconds_bucket{", 'grpc_target="gateway"'];
+    const wanted = ["hedge_hedges_total{", "hedge_lane_calls", "grpc_client_call_duration_seconds_bucket{", 'grpc_target="gateway"'];
     const missing = wanted.filter((it) => !metrics.includes(it));
     return missing.length === 0 || `no ${missing}`;
   },
@@ -117,7 +117,10 @@ async function watch() {
     await tab.waitForFunction(() => document.getElementById("link").textContent === "live");
     saw.health = await fetch(`${page}healthz`).then(async (it) => `${it.status} ${(await it.text()).trim()}`);
     await look(tab, saw, gateway);
+    // It stays until it is told to go, so that the page has somebody to ask until it is closed.
     saw.outcome = JSON.parse(await gateway.printed);
+    await tab.close();
+    gateway.child.kill("SIGINT");
     saw.status = await gateway.status;
     return saw;
   } finally {
@@ -132,8 +135,7 @@ async function look(tab, saw, gateway) {
   let overload;
   while (Date.now() < deadline && !gateway.over) {
     const reading = await tab.evaluate((ids) => Object.fromEntries(ids.map((id) => [id, document.getElementById(id)?.textContent])), IDS);
-    // Between the replay's end and the process's the page may find nobody.
-    if (reading.link !== "live" || reading.phase === "serving" && saw.readings.length > 0) break;
+    if (reading.phase === "serving" && saw.readings.length > 0) break;
     saw.readings.push(reading);
     if (reading.phase === "calm" && saw.chat.critical === undefined) await ask(saw, "critical");
     if (reading.phase === OVERLOAD) {
@@ -152,9 +154,9 @@ async function look(tab, saw, gateway) {
   }
 }
 
-// Waits for the page's next second. At the replay's end there is none.
+// Waits for the page's next second.
 async function next(tab, up) {
-  const moved = (before) => document.getElementById("up").textContent !== before || document.getElementById("link").textContent !== "live";
+  const moved = (before) => document.getElementById("up").textContent !== before;
   await tab.waitForFunction(moved, up, { timeout: 10_000 });
 }
 
@@ -169,9 +171,10 @@ async function ask(saw, criticality) {
 
 // The replay: where its page is, what it prints, and how it ends.
 function start() {
-  const child = spawn(process.env.INTEROP_GATEWAY, ["--replay", "--json"], { stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(process.env.INTEROP_GATEWAY, ["--replay", "--json", "--serve"], { stdio: ["ignore", "pipe", "pipe"] });
   const gateway = { child, over: false };
-  let errors = "", output = "";
+  let errors = "", output = "", whole;
+  gateway.printed = new Promise((done) => { whole = done; });
   gateway.page = new Promise((found, failed) => {
     child.stderr.on("data", (data) => {
       errors += data;
@@ -181,8 +184,12 @@ function start() {
     child.on("error", failed);
     child.on("exit", () => failed(new Error(`the gateway ended: ${errors}`)));
   });
-  child.stdout.on("data", (data) => { output += data; if (output.endsWith("\n")) gateway.over = true; });
-  gateway.printed = new Promise((done) => child.stdout.on("end", () => done(output)));
+  child.stdout.on("data", (data) => {
+    output += data;
+    gateway.over = output.endsWith("\n");
+    if (gateway.over) whole(output);
+  });
+  child.stdout.on("end", () => whole(output));
   gateway.status = new Promise((done) => child.on("exit", (status) => done(status)));
   return gateway;
 }
