@@ -65,7 +65,7 @@ mod tests {
     /// Calls in the overload that take 90 ms, but for one in fifty.
     fn saw(slow_ms: u64, ended: Ended) -> Saw {
         let session = |number: u64| {
-            let slow = number % 50 == 0;
+            let slow = number.is_multiple_of(50);
             Session {
                 phase: Phase::Slow,
                 first: None,
