@@ -11,15 +11,15 @@ A small LLM gateway: two regions of model replicas, hedged first tokens, lanes, 
 
 Usage: cargo run --release --example gateway
        cargo run --release --example gateway -- --replay [--json] [--serve]
-       cargo run --release --example gateway -- --load http://ADDR [--seconds N]
+       cargo run --release --example gateway -- --load http://PAGE [--seconds N]
 
   --replay       play the incident of docs/gateway.md, in two and a half minutes; the page can be
                  watched meanwhile. The exit status says whether all that must hold does
   --json         print its outcome as one JSON object instead of a table; addresses go to the
                  standard error
   --serve        stay when the replay is over
-  --load URL     play users and a batch flood to the gRPC front of a gateway that runs
-  --seconds N    for so long, 1 to 3600 (default 30)
+  --load URL     play the incident to a gateway that runs, by the address of its page
+  --seconds N    in so long, 5 to 3600 (default 150)
   --grpc PORT    of the front (default: one that is free)
   --web PORT     of the page (default: one that is free)
   --help         print this
@@ -50,6 +50,7 @@ pub(crate) struct Serve {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
+    /// Of the page.
     pub(crate) uri: String,
     pub(crate) length: Duration,
 }
@@ -70,8 +71,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Args, Stri
             "--load" => load = Some(value()?),
             "--seconds" => {
                 let number = value()?.parse().ok();
-                let number = number.filter(|seconds| (1..=3_600).contains(seconds));
-                seconds = Some(number.ok_or("--seconds takes a number in [1, 3600]")?);
+                let number = number.filter(|seconds| (5..=3_600).contains(seconds));
+                seconds = Some(number.ok_or("--seconds takes a number in [5, 3600]")?);
             }
             "--grpc" => grpc = port(&arg, &value()?)?,
             "--web" => web = port(&arg, &value()?)?,
@@ -85,7 +86,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Args, Stri
         Some(_) if replay || serve => Err("--load goes without --replay and --serve".to_owned()),
         Some(uri) => Ok(Args::Load(Load {
             uri,
-            length: Duration::from_secs(seconds.unwrap_or(30)),
+            length: Duration::from_secs(seconds.unwrap_or(150)),
         })),
         None if seconds.is_some() => Err("--seconds goes with --load".to_owned()),
         None => Ok(Args::Serve(Serve {
@@ -137,7 +138,7 @@ mod tests {
             &["--web", "70000"],
             &["--seconds", "5"],
             &["--load", "http://a:1", "--replay"],
-            &["--load", "http://a:1", "--seconds", "0"],
+            &["--load", "http://a:1", "--seconds", "4"],
             &["--fast"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");

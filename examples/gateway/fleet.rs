@@ -8,14 +8,10 @@ use tonic_hedge::EndpointSpec;
 use crate::{
     api::chat_server::ChatServer,
     model::{Model, SLOTS},
-    region::Region,
+    region::{REGIONS, Region},
     replica::Replica,
     tokens::Tokens,
 };
-
-/// The regions, and how many replicas each has. Of two replicas by lot both are in the smaller one
-/// for a call in fifteen: so many originals meet it however slow it is.
-const REGIONS: [(&str, usize); 2] = [("west", 4), ("east", 2)];
 
 /// Running replicas.
 pub(crate) struct Fleet {

@@ -1,17 +1,20 @@
-//! Users and a batch flood for a gateway that runs elsewhere.
+//! The incident, played to a gateway that runs elsewhere.
 
-use std::error::Error;
+use std::{error::Error, io};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     args::Load,
-    quantile::quantile,
+    region::Region,
+    remote::Remote,
     replay::{
-        caller::Ended,
+        Directed, Figures, STEP,
         drive::{Callers, drive},
+        figures::Sent,
         plan::{Phase, Plan},
     },
+    tokens::Spent,
 };
 
 /// Another load meets other draws.
@@ -19,37 +22,57 @@ const SEED: u64 = 0x10ad;
 
 /// Returns what is to be printed.
 pub(crate) async fn load(asked: &Load) -> Result<String, Box<dyn Error>> {
-    let callers = Callers::connect(&asked.uri).await?;
-    let plan = Plan::of_one(Phase::Slow, asked.length);
-    let saw = drive(&plan, SEED, Instant::now(), &[callers]).await?;
+    let remote = Remote::new(&asked.uri)?;
+    let stats = remote.stats().await?;
+    let grpc = stats["grpc"]
+        .as_str()
+        .ok_or("it does not say where its front is")?;
+    let names = stats["regions"].as_array().into_iter().flatten();
+    let regions: Vec<_> = names
+        .filter_map(|it| Region::named(it["name"].as_str()?))
+        .collect();
+    let callers = Callers::connect(grpc).await?;
+    let plan = Plan::lasting(asked.length);
+    let (start, callers) = (Instant::now(), [callers]);
+    let saw = tokio::select! {
+        saw = drive(&plan, SEED, start, &callers) => saw?,
+        error = direct(&plan, start, &remote, &regions) => return Err(error.into()),
+    };
     let mut text = String::new();
     for saw in saw {
-        let count = |of: fn(Ended) -> bool| saw.sessions.iter().filter(|it| of(it.ended)).count();
-        let answered = || saw.sessions.iter().filter(|it| it.ended == Ended::Answered);
-        let first: Vec<_> = answered().filter_map(|it| it.first).collect();
-        let total: Vec<_> = answered().map(|it| it.total).collect();
-        let sheds: u32 = saw.jobs.iter().map(|it| it.shed).sum();
-        let done = saw.jobs.iter().filter(|it| it.done).count();
-        text += &format!(
-            "interactive: {} calls, {} answered, {} shed, {} failed, {} left\n",
-            saw.sessions.len(),
-            total.len(),
-            count(|it| it == Ended::Shed),
-            count(|it| matches!(it, Ended::Failed(_))),
-            count(|it| it == Ended::Left),
+        // What the gateway sends to its replicas is on its own page.
+        let figures = Figures::new(
+            &saw,
+            Spent::default(),
+            Sent::default(),
+            [Sent::default(); 5],
         );
-        let ms = |of: &[_], q| quantile(of.to_vec(), q);
-        text += &format!(
-            "  first token p50 {:.0} ms, p99 {:.0} ms; whole answer p50 {:.0} ms, p99 {:.0} ms\n",
-            ms(&first, 0.5),
-            ms(&first, 0.99),
-            ms(&total, 0.5),
-            ms(&total, 0.99),
-        );
-        text += &format!(
-            "batch: {} jobs, {done} done; {sheds} calls shed\n",
-            saw.jobs.len(),
-        );
+        for phase in Phase::ALL {
+            text += &format!("{}: {}\n", phase.name(), figures.interactive(phase).text());
+        }
+        text += &format!("batch: {}\n", figures.batch.text());
     }
     Ok(text)
+}
+
+/// Does to the regions there what the plan says, until it cannot.
+async fn direct(plan: &Plan, start: Instant, remote: &Remote, regions: &[Region]) -> io::Error {
+    let mut done = Vec::new();
+    loop {
+        let wanted = Directed::of(plan, start.elapsed());
+        for (number, region) in regions.iter().enumerate() {
+            wanted.tell(region);
+            let now = (region.floor(), region.errors());
+            // Most of the time nothing changes.
+            if done.get(number) == Some(&now) {
+                continue;
+            }
+            if let Err(error) = remote.change(region).await {
+                return error;
+            }
+            done.resize(regions.len(), now);
+            done[number] = now;
+        }
+        sleep(STEP).await;
+    }
 }

@@ -19,6 +19,7 @@ mod model;
 mod policy;
 mod recent;
 mod region;
+mod remote;
 mod replay;
 mod scale;
 mod stats;

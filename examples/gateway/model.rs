@@ -23,16 +23,16 @@ pub(crate) const SLOTS: usize = 20;
 /// second says: a median of 0.37 s.
 const FIRST: (f64, f64) = (0.30, 0.10);
 
-/// Of a thousand attempts so many stall, each for itself, for another 0.5 to 1.5 s of chat: the
+/// Of a thousand attempts so many stall, each for itself, for another 0.5 to 1.3 s of chat: the
 /// tail that healthy replicas have. It says nothing of the next attempt.
 const STALLS: u64 = 25;
-const STALL: (f64, f64) = (0.5, 1.5);
+const STALL: (f64, f64) = (0.5, 1.3);
 
 /// Between two tokens, in seconds of chat, a tenth more or less.
 const BETWEEN: f64 = 0.1;
 
-/// A region that is slow before its first token is slow after it too.
-const SLOW_PACE: f64 = 2.0;
+/// A region that is slow before its first token is slow after it too: this many times.
+const SLOW_PACE: f64 = 2.5;
 
 /// A failing replica fails soon, in seconds of chat.
 const FAILS_AFTER: f64 = 0.2;

@@ -23,6 +23,7 @@ pub(crate) fn stats(gateway: &Gateway, phase: Option<&str>, up: f64) -> Value {
     let regions = gateway.fleet.regions.iter();
     json!({
         "up_s": up,
+        "grpc": gateway.uri(),
         "scale": SCALE,
         "phase": phase,
         "latency": {

@@ -1,11 +1,12 @@
 // Opens the gateway's page in headless Chromium while its replay runs, and reads it each second.
 //
-// One replay serves all cases. Two pictures of the page in the overload are kept in
-// $INTEROP_OUT/gateway: light.png, which is docs/gateway.png, and dark.png.
+// One replay serves all cases. What it came to is kept in $INTEROP_OUT/gateway, as outcome.json, and
+// two pictures of the page in the overload: light.png, which is docs/gateway.png, and dark.png.
 
 "use strict";
 
 const { spawn } = require("node:child_process");
+const { writeFileSync } = require("node:fs");
 const path = require("node:path");
 const { chromium } = require("playwright-core");
 
@@ -118,7 +119,9 @@ async function watch() {
     saw.health = await fetch(`${page}healthz`).then(async (it) => `${it.status} ${(await it.text()).trim()}`);
     await look(tab, saw, gateway);
     // It stays until it is told to go, so that the page has somebody to ask until it is closed.
-    saw.outcome = JSON.parse(await gateway.printed);
+    const printed = await gateway.printed;
+    writeFileSync(path.join(OUT, "outcome.json"), printed);
+    saw.outcome = JSON.parse(printed);
     await tab.close();
     gateway.child.kill("SIGINT");
     saw.status = await gateway.status;

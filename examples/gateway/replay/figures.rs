@@ -153,7 +153,34 @@ impl Interactive {
     }
 }
 
+impl Interactive {
+    /// In a line.
+    pub(crate) fn text(&self) -> String {
+        let [first, total] = [self.first_ms, self.total_ms];
+        format!(
+            "{} calls, {} failed, {} shed, {} left; first token p50 {:.0} ms, p99 {:.0} ms; \
+             whole answer p50 {:.0} ms, p99 {:.0} ms",
+            self.sessions,
+            self.failed,
+            self.shed,
+            self.left,
+            first[0],
+            first[1],
+            total[0],
+            total[1],
+        )
+    }
+}
+
 impl Batch {
+    /// In a line.
+    pub(crate) fn text(&self) -> String {
+        format!(
+            "{} jobs, {} done; {} calls shed, {} told when to come again",
+            self.jobs, self.done, self.sheds, self.told_when
+        )
+    }
+
     fn of(jobs: &[Job]) -> Self {
         let mut it = Self::default();
         for job in jobs {

@@ -3,7 +3,7 @@
 
 pub(crate) mod caller;
 pub(crate) mod drive;
-mod figures;
+pub(crate) mod figures;
 mod holds;
 pub(crate) mod plan;
 mod table;
@@ -16,19 +16,20 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
+pub(crate) use self::figures::Figures;
 use self::{
     drive::{Callers, drive},
-    figures::{Figures, Sent},
+    figures::Sent,
     plan::{Phase, Plan, SLOW},
     table::Row,
 };
-use crate::{cpu, gateway::Gateway, scale::SCALE, web};
+use crate::{cpu, gateway::Gateway, region::Region, scale::SCALE, web};
 
 /// When calls come and what they meet; nothing depends on a particular one.
 const SEED: u64 = 0x6a7e_3a11;
 
 /// How often what is wrong with a region follows the plan.
-const STEP: Duration = Duration::from_millis(50);
+pub(crate) const STEP: Duration = Duration::from_millis(50);
 
 /// What a replay came to.
 pub(crate) struct Outcome {
@@ -100,15 +101,32 @@ async fn direct(plan: Plan, start: Instant, sides: [Arc<Gateway>; 2], phase: web
     loop {
         let at = start.elapsed();
         *phase.lock() = Some(plan.phase(at).name());
-        for gateway in &sides {
-            for region in &gateway.fleet.regions {
-                region.set_errors(plan.errors(at));
-            }
-            if let Some(region) = gateway.fleet.region(SLOW) {
-                region.set_floor(plan.floor(at));
-            }
+        let wanted = Directed::of(&plan, at);
+        for region in sides.iter().flat_map(|it| &it.fleet.regions) {
+            wanted.tell(region);
         }
         sleep(STEP).await;
+    }
+}
+
+/// What a plan wants of the regions at a time.
+pub(crate) struct Directed {
+    errors: f64,
+    floor: Duration,
+}
+
+impl Directed {
+    pub(crate) fn of(plan: &Plan, at: Duration) -> Self {
+        Self {
+            errors: plan.errors(at),
+            floor: plan.floor(at),
+        }
+    }
+
+    pub(crate) fn tell(&self, region: &Region) {
+        region.set_errors(self.errors);
+        let slow = region.name == SLOW;
+        region.set_floor(if slow { self.floor } else { Duration::ZERO });
     }
 }
 

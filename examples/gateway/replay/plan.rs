@@ -93,11 +93,13 @@ impl Plan {
         }
     }
 
-    /// One phase only: the traffic alone, for a gateway that runs elsewhere.
-    pub(crate) fn of_one(phase: Phase, length: Duration) -> Self {
+    /// The document's, in so long: with as many users, and phases that are shorter or longer.
+    pub(crate) fn lasting(length: Duration) -> Self {
+        let plan = Self::document();
+        let share = length.as_secs_f64() / plan.length().as_secs_f64();
         Self {
-            lengths: Phase::ALL.map(|it| if it == phase { length } else { Duration::ZERO }),
-            ..Self::document()
+            lengths: plan.lengths.map(|it| it.mul_f64(share)),
+            ..plan
         }
     }
 

@@ -207,6 +207,8 @@ impl Unit {
         match self {
             Self::Seconds => format!("{value:.2} s"),
             Self::PerThousand => format!("{value:.0}/1000"),
+            // A little is not nothing.
+            Self::Percent if value > 0.0 && value < 0.1 => format!("{value:.3} %"),
             Self::Percent => format!("{value:.1} %"),
             Self::Ratio => format!("{value:.2}"),
             Self::Count => format!("{value:.0}"),
