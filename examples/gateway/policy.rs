@@ -79,19 +79,20 @@ fn hedge() -> Hedge {
         .window(chat(60.0))
 }
 
-/// The lanes before the gateway's handlers. Together they are never more than the replicas have
-/// slots, with room for hedges and for a region that is avoided.
+/// The lanes before the gateway's handlers. What batch may have and what users always have is less
+/// than the replicas' slots: the rest is for hedges, and for a region that is avoided.
 pub(crate) fn lanes(meters: Arc<SdkMeterProvider>) -> Result<Lanes, LanesError> {
     let slots = u32::try_from(Fleet::slots()).unwrap_or(u32::MAX);
     let policy = LanePolicy::default().round_trip(RoundTrip::FirstMessage);
     Lanes::builder()
-        // A user waits: what is here is never less than half of all.
+        // A user waits: all that there is, and never less than half of it.
         .lane(
             INTERACTIVE,
             policy
                 .clone()
                 .minimum(slots / 2)
                 .maximum(slots)
+                .initial(slots)
                 .target(chat(20.0)),
         )
         // What may take a slow region's time, and no longer.
