@@ -2,6 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -9,7 +10,7 @@ use std::{
 pub(crate) const HELP: &str = "\
 A small LLM gateway: two regions of model replicas, hedged first tokens, lanes, and a live page.
 
-Usage: cargo run --release --example gateway
+Usage: cargo run --release --example gateway -- [--learned FILE]
        cargo run --release --example gateway -- --replay [--json] [--serve]
        cargo run --release --example gateway -- --load http://PAGE [--seconds N]
 
@@ -20,6 +21,8 @@ Usage: cargo run --release --example gateway
   --serve        stay when the replay is over
   --load URL     play the incident to a gateway that runs, by the address of its page
   --seconds N    in so long, 5 to 3600 (default 150)
+  --learned FILE go on from what an earlier gateway has learnt, and write there what this one has
+                 when it is stopped
   --grpc PORT    of the front (default: one that is free)
   --web PORT     of the page (default: one that is free)
   --help         print this
@@ -42,6 +45,7 @@ pub(crate) enum Args {
 pub(crate) struct Serve {
     pub(crate) grpc: SocketAddr,
     pub(crate) web: SocketAddr,
+    pub(crate) learned: Option<PathBuf>,
     pub(crate) replay: bool,
     pub(crate) json: bool,
     /// Until it is stopped.
@@ -59,7 +63,7 @@ pub(crate) struct Load {
 pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Args, String> {
     let (mut replay, mut json, mut serve) = (false, false, false);
     let (mut grpc, mut web) = (0, 0);
-    let (mut load, mut seconds) = (None, None);
+    let (mut load, mut seconds, mut learned) = (None, None, None);
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
@@ -74,6 +78,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Args, Stri
                 let number = number.filter(|seconds| (5..=3_600).contains(seconds));
                 seconds = Some(number.ok_or("--seconds takes a number in [5, 3600]")?);
             }
+            "--learned" => learned = Some(PathBuf::from(value()?)),
             "--grpc" => grpc = port(&arg, &value()?)?,
             "--web" => web = port(&arg, &value()?)?,
             _ => return Err(format!("unknown argument: {arg}")),
@@ -81,6 +86,9 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Args, Stri
     }
     if json && !replay {
         return Err("--json goes with --replay".to_owned());
+    }
+    if learned.is_some() && (replay || load.is_some()) {
+        return Err("--learned goes without --replay and --load".to_owned());
     }
     match load {
         Some(_) if replay || serve => Err("--load goes without --replay and --serve".to_owned()),
@@ -92,6 +100,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Args, Stri
         None => Ok(Args::Serve(Serve {
             grpc: loopback(grpc),
             web: loopback(web),
+            learned,
             replay,
             json,
             stay: serve || !replay,
@@ -139,6 +148,8 @@ mod tests {
             &["--seconds", "5"],
             &["--load", "http://a:1", "--replay"],
             &["--load", "http://a:1", "--seconds", "4"],
+            &["--learned"],
+            &["--learned", "file", "--replay"],
             &["--fast"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");

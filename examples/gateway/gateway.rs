@@ -5,12 +5,13 @@ use std::{error::Error, net::SocketAddr, sync::Arc};
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tonic::transport::{Server, server::TcpIncoming};
-use tonic_hedge::{CriticalityLayer, HedgedChannel, Lanes};
+use tonic_hedge::{HedgedChannel, InheritLayer, Lanes};
 
 use crate::{
     api::chat_server::ChatServer,
     fleet::Fleet,
     front::Front,
+    memory::Memory,
     policy::{self, Kind},
 };
 
@@ -33,13 +34,14 @@ impl Gateway {
     pub(crate) async fn start(
         kind: Kind,
         addr: SocketAddr,
+        memory: &Memory,
         meters: Arc<SdkMeterProvider>,
     ) -> Result<Self, Box<dyn Error>> {
         let fleet = Fleet::start().await?;
-        let channel = policy::channel(kind, &fleet, meters.clone())?;
+        let channel = policy::channel(kind, &fleet, memory, meters.clone())?;
         let lanes = match kind {
             Kind::Plain => None,
-            Kind::Whole => Some(policy::lanes(meters)?),
+            Kind::Whole => Some(policy::lanes(memory, meters)?),
         };
         let front = Front::new(channel.clone(), Arc::clone(&fleet.tokens));
         let listener = TcpListener::bind(addr).await?;
@@ -84,14 +86,14 @@ async fn serve(
     match lanes {
         Some(lanes) => {
             let server = server.layer(lanes.server_layer());
-            let mut server = server.layer(CriticalityLayer::new());
+            let mut server = server.layer(InheritLayer::new());
             server
                 .add_service(service)
                 .serve_with_incoming(incoming)
                 .await
         }
         None => {
-            let mut server = server.layer(CriticalityLayer::new());
+            let mut server = server.layer(InheritLayer::new());
             server
                 .add_service(service)
                 .serve_with_incoming(incoming)

@@ -14,6 +14,7 @@ mod fleet;
 mod front;
 mod gateway;
 mod load;
+mod memory;
 mod metrics;
 mod model;
 mod policy;
@@ -37,6 +38,7 @@ use std::{error::Error, process::ExitCode, sync::Arc};
 
 use args::{Args, Serve};
 use gateway::Gateway;
+use memory::Memory;
 use metrics::Metrics;
 use policy::Kind;
 use replay::plan::Plan;
@@ -72,7 +74,9 @@ async fn main() -> ExitCode {
 /// Says whether a replay went as it must; without one, whether it could start.
 async fn serve(asked: &Serve) -> Result<bool, Box<dyn Error>> {
     let metrics = Metrics::new()?;
-    let gateway = Gateway::start(Kind::Whole, asked.grpc, metrics.provider()).await?;
+    let learned = asked.learned.as_deref();
+    let memory = learned.map(Memory::read).unwrap_or_default();
+    let gateway = Gateway::start(Kind::Whole, asked.grpc, &memory, metrics.provider()).await?;
     let gateway = Arc::new(gateway);
     let phase = web::Phase::default();
     let (shown, told) = (Arc::clone(&gateway), Arc::clone(&phase));
@@ -85,7 +89,8 @@ async fn serve(asked: &Serve) -> Result<bool, Box<dyn Error>> {
     let mut holds = true;
     if asked.replay {
         let any = (std::net::Ipv4Addr::LOCALHOST, 0).into();
-        let plain = Gateway::start(Kind::Plain, any, metrics.provider()).await?;
+        let plain =
+            Gateway::start(Kind::Plain, any, &Memory::default(), metrics.provider()).await?;
         let plan = Plan::document();
         let told = Arc::clone(&phase);
         let outcome = replay::replay(&plan, Arc::new(plain), Arc::clone(&gateway), told).await?;
@@ -98,6 +103,9 @@ async fn serve(asked: &Serve) -> Result<bool, Box<dyn Error>> {
     }
     if asked.stay {
         tokio::signal::ctrl_c().await?;
+        if let Some(path) = learned {
+            Memory::write(&gateway, path)?;
+        }
     }
     Ok(holds)
 }

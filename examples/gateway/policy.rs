@@ -8,7 +8,7 @@ use tonic_hedge::{
     Scope,
 };
 
-use crate::{api, fleet::Fleet, scale::chat};
+use crate::{api, fleet::Fleet, memory::Memory, scale::chat};
 
 /// The lanes' names.
 pub(crate) const INTERACTIVE: &str = "interactive";
@@ -33,6 +33,7 @@ pub(crate) enum Kind {
 pub(crate) fn channel(
     kind: Kind,
     fleet: &Fleet,
+    memory: &Memory,
     meters: Arc<SdkMeterProvider>,
 ) -> Result<HedgedChannel, Box<dyn Error>> {
     let builder = HedgedChannel::builder()
@@ -47,7 +48,7 @@ pub(crate) fn channel(
         .meter_provider(meters);
     Ok(match kind {
         Kind::Plain => builder,
-        Kind::Whole => builder.hedge(hedge()),
+        Kind::Whole => memory.of_channel(builder.hedge(hedge())),
     }
     .build()?)
 }
@@ -75,16 +76,18 @@ fn hedge() -> Hedge {
         // Of a region that nothing is known of yet, or that hardly gets any calls.
         .cold_start(chat(0.8))
         .minimum_samples(32)
+        // A copy of an answer is dear: one, also where it fails early.
+        .max_hedges(1)
         // A minute. The last 30 s would do, but of a slow region they have few samples.
         .window(chat(60.0))
 }
 
 /// The lanes before the gateway's handlers. What batch may have and what users always have is less
 /// than the replicas' slots: the rest is for hedges, and for a region that is avoided.
-pub(crate) fn lanes(meters: Arc<SdkMeterProvider>) -> Result<Lanes, LanesError> {
+pub(crate) fn lanes(memory: &Memory, meters: Arc<SdkMeterProvider>) -> Result<Lanes, LanesError> {
     let slots = u32::try_from(Fleet::slots()).unwrap_or(u32::MAX);
     let policy = LanePolicy::default().round_trip(RoundTrip::FirstMessage);
-    Lanes::builder()
+    let lanes = Lanes::builder()
         // A user waits: all that there is, and never less than half of it.
         .lane(
             INTERACTIVE,
@@ -106,5 +109,7 @@ pub(crate) fn lanes(meters: Arc<SdkMeterProvider>) -> Result<Lanes, LanesError> 
         .tenant_key(TENANT)
         .name(NAME)
         .meter_provider(meters)
-        .build()
+        .build()?;
+    memory.of_lanes(&lanes);
+    Ok(lanes)
 }

@@ -7,8 +7,9 @@ use tokio::time::{Instant, advance, sleep};
 use tonic::{Code, Request};
 
 use crate::{
-    api::{ChatRequest, chat_client::ChatClient, chat_server::Chat},
+    api::{ChatRequest, METHOD, chat_client::ChatClient, chat_server::Chat},
     gateway::Gateway,
+    memory::Memory,
     metrics::Metrics,
     model::{Model, SLOTS},
     policy::{Kind, lanes},
@@ -129,7 +130,7 @@ async fn the_page_shows_the_last_seconds() {
 
 #[test]
 fn lanes_fit_into_the_replicas_slots() {
-    let lanes = lanes(Metrics::new().unwrap().provider()).unwrap();
+    let lanes = lanes(&Memory::default(), Metrics::new().unwrap().provider()).unwrap();
     let names: Vec<_> = lanes.measured().iter().map(|it| it.name.clone()).collect();
     assert_eq!(
         names.iter().map(|it| &**it).collect::<Vec<_>>(),
@@ -182,7 +183,8 @@ fn the_page_is_whole() {
 
 async fn start(kind: Kind, metrics: &Metrics) -> Arc<Gateway> {
     let any = (Ipv4Addr::LOCALHOST, 0).into();
-    let gateway = Gateway::start(kind, any, metrics.provider()).await;
+    let memory = Memory::default();
+    let gateway = Gateway::start(kind, any, &memory, metrics.provider()).await;
     Arc::new(gateway.unwrap())
 }
 
@@ -206,6 +208,35 @@ async fn a_caller_who_leaves_cancels_the_replica() {
     assert_eq!(gateway.fleet.tokens.spent().lost, 0);
     let lanes = || gateway.lanes.as_ref().unwrap().measured();
     until(|| lanes().iter().all(|it| it.in_flight == 0)).await;
+}
+
+/// A gateway that is started again has its lanes' limits; of its thresholds the file tells too, and
+/// how a channel goes on from them is the library's to test.
+#[tokio::test]
+async fn a_memory_from_life_to_life() {
+    let metrics = Metrics::new().unwrap();
+    let file = std::env::temp_dir().join(format!("gateway-{}.json", std::process::id()));
+    let any = (Ipv4Addr::LOCALHOST, 0).into();
+    let limit = |gateway: &Gateway| gateway.lanes.as_ref().unwrap().measured()[1].limit;
+
+    let first = start(Kind::Whole, &metrics).await;
+    let mut client = ChatClient::connect(first.uri()).await.unwrap();
+    let mut answer = client.stream(request(1, 1)).await.unwrap().into_inner();
+    while answer.message().await.unwrap().is_some() {}
+    first.lanes.as_ref().unwrap().resume("batch", 37);
+    Memory::write(&first, &file).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(METHOD), "{text}");
+
+    let memory = Memory::read(&file);
+    let second = Gateway::start(Kind::Whole, any, &memory, metrics.provider());
+    assert_eq!(limit(&second.await.unwrap()), 37);
+
+    std::fs::write(&file, "{\"lanes\": 7, \"channel\": ").unwrap();
+    let memory = Memory::read(&file);
+    let third = Gateway::start(Kind::Whole, any, &memory, metrics.provider());
+    assert_eq!(limit(&third.await.unwrap()), 20);
+    std::fs::remove_file(&file).unwrap();
 }
 
 /// One line of text over HTTP/1, as `curl` would have it.

@@ -17,7 +17,7 @@ use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, task::JoinHandle, time::Instant};
 use tonic::{Code, Status};
-use tonic_hedge::{BreakerState, CriticalityLayer, EndpointState};
+use tonic_hedge::{BreakerState, EndpointState, InheritLayer};
 
 use crate::{api::ChatRequest, gateway::Gateway, metrics::Metrics, stats::stats};
 
@@ -82,7 +82,7 @@ impl Drop for Web {
 fn router(shown: Shown) -> Router {
     // The same lanes as the gRPC front's: who comes by HTTP takes a place there too.
     let mut chat = Router::new().route("/chat", post(ask));
-    chat = chat.layer(CriticalityLayer::new());
+    chat = chat.layer(InheritLayer::new());
     if let Some(lanes) = &shown.gateway.lanes {
         chat = chat.layer(lanes.server_layer());
     }
