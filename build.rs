@@ -4,7 +4,11 @@
 #[cfg(feature = "__proto")]
 fn main() -> Result<(), tonic_hedge_build::Error> {
     println!("cargo:rerun-if-changed=build.rs");
-    tonic_hedge_build::configure().compile(&["proto/hedge/testing/v1/probe.proto"], &["proto"])
+    let protos = [
+        "proto/hedge/testing/v1/probe.proto",
+        "proto/gateway/v1/chat.proto",
+    ];
+    tonic_hedge_build::configure().compile(&protos, &["proto"])
 }
 
 #[cfg(not(feature = "__proto"))]
