@@ -36,6 +36,8 @@ mod replica;
 
 use std::{error::Error, process::ExitCode, sync::Arc};
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use args::{Args, Serve};
 use gateway::Gateway;
 use memory::Memory;
@@ -102,12 +104,21 @@ async fn serve(asked: &Serve) -> Result<bool, Box<dyn Error>> {
         holds = outcome.holds();
     }
     if asked.stay {
-        tokio::signal::ctrl_c().await?;
+        stopped().await?;
         if let Some(path) = learned {
             Memory::write(&gateway, path)?;
         }
     }
     Ok(holds)
+}
+
+/// Until somebody stops it: at its terminal, or as service managers do.
+async fn stopped() -> std::io::Result<()> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+        _ = terminated.recv() => Ok(()),
+    }
 }
 
 fn addresses(gateway: &Gateway, web: &Web) -> String {

@@ -33,7 +33,10 @@ impl Memory {
             "channel": gateway.channel.learned(),
             "lanes": gateway.lanes.as_ref().map(Lanes::learned),
         });
-        fs::write(path, learned.to_string())
+        // Whole or not at all: a file that is cut off is of no use to the next.
+        let new = path.with_extension("new");
+        fs::write(&new, learned.to_string())?;
+        fs::rename(new, path)
     }
 
     pub(crate) fn of_channel(&self, builder: Builder) -> Builder {

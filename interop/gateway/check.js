@@ -5,7 +5,7 @@
 
 "use strict";
 
-const { spawn } = require("node:child_process");
+const { execFileSync, spawn } = require("node:child_process");
 const { writeFileSync } = require("node:fs");
 const path = require("node:path");
 const { chromium } = require("playwright-core");
@@ -105,9 +105,11 @@ async function main() {
 // Everything that the cases ask.
 async function watch() {
   const gateway = start();
-  // In a container there may be no user to lock the browser up as.
-  const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu"] });
+  let browser;
   try {
+    // In a container there may be no user to lock the browser up as.
+    const executablePath = execFileSync("/bin/sh", ["-c", "command -v chromium"], { encoding: "utf8" }).trim();
+    browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
     const page = await gateway.page;
     const saw = { page, readings: [], asked: [], errors: [], chat: {}, pictures: 0 };
     const context = await browser.newContext({ viewport: { width: 1240, height: 900 }, colorScheme: "light" });
@@ -120,17 +122,25 @@ async function watch() {
     saw.health = await fetch(`${page}healthz`).then(async (it) => `${it.status} ${(await it.text()).trim()}`);
     await look(tab, saw, gateway);
     // It stays until it is told to go, so that the page has somebody to ask until it is closed.
-    const printed = await gateway.printed;
+    const printed = await inTime(gateway.printed, "the replay's outcome");
     writeFileSync(path.join(OUT, "outcome.json"), printed);
     saw.outcome = JSON.parse(printed);
     await tab.close();
     gateway.child.kill("SIGINT");
-    saw.status = await gateway.status;
+    saw.status = await inTime(gateway.status, "the gateway's end");
     return saw;
   } finally {
-    await browser.close();
     gateway.child.kill();
+    await browser?.close();
   }
+}
+
+// Fails where the gateway hangs.
+function inTime(promise, what) {
+  const late = new Promise((_, reject) => {
+    setTimeout(() => reject(new Error(`no ${what}`)), PATIENCE_MS).unref();
+  });
+  return Promise.race([promise, late]);
 }
 
 // Reads the page each second of the replay, and does once what belongs to a phase.
@@ -180,6 +190,9 @@ async function ask(saw, criticality) {
 // The replay: where its page is, what it prints, and how it ends.
 function start() {
   const child = spawn(process.env.INTEROP_GATEWAY, ["--replay", "--json", "--serve"], { stdio: ["ignore", "pipe", "pipe"] });
+  // However this ends.
+  process.on("exit", () => child.kill());
+  for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
   const gateway = { child, over: false };
   let errors = "", output = "", whole;
   gateway.printed = new Promise((done) => { whole = done; });

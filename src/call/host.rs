@@ -515,6 +515,12 @@ impl CallHost {
         };
         let place = match (launch.kind, launch.replaces) {
             (Kind::Hedge, None) => self.further().place.take(),
+            // The original failed while the hedge was still being granted.
+            (Kind::Retry, None) => {
+                self.further().place = None;
+                self.disallow(now);
+                None
+            }
             // One that replaces a hedge has its place.
             _ => None,
         };
@@ -557,13 +563,11 @@ impl CallHost {
                 return Some(Placed::Waits(waiting));
             }
             Picked::Wait => {
-                self.not_launched(&launch, Reason::Hold(Hold::OtherEndpoint));
-                self.further().unplaced = Some(Unplaced::NotYet);
+                self.unplaced(&launch, Unplaced::NotYet);
                 return None;
             }
             Picked::None(why) => {
-                self.not_launched(&launch, Reason::Hold(Hold::OtherEndpoint));
-                self.further().unplaced = Some(Unplaced::Never(why));
+                self.unplaced(&launch, Unplaced::Never(why));
                 return None;
             }
         };
@@ -617,6 +621,16 @@ impl CallHost {
         }
         *sent = Some(Attempt::new(line, request, held, self.terms.until, left));
         Some(Placed::Sent)
+    }
+
+    /// A launch found no endpoint. A hedge that was to be replaced is over, and its place is free, though
+    /// its call goes on.
+    fn unplaced(&mut self, launch: &Launch, why: Unplaced) {
+        self.not_launched(launch, Reason::Hold(Hold::OtherEndpoint));
+        if launch.replaces.is_some() {
+            self.hedge_ended(launch, HedgeEnd::Failed);
+        }
+        self.further().unplaced = Some(why);
     }
 
     /// The end of an attempt that stays one: a hedge, or what has replaced it.

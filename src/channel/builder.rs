@@ -409,6 +409,9 @@ impl Builder {
     /// localities that it does not use, and values out of bounds are left out. None of this is an
     /// error, and one log line tells it. Only [`Estimator::Ring`] takes and hands on latencies.
     ///
+    /// A process that ends within a window hands on what it was handed as if it had measured it now:
+    /// one that restarts again and again should keep its first file.
+    ///
     /// ```
     /// use std::{fs, time::Duration};
     /// use tonic_hedge::{BuildError, Hedge, HedgedChannel};

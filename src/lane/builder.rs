@@ -63,7 +63,8 @@ impl LanesBuilder {
         self
     }
 
-    /// What their metrics call them (`lanes`): by default `lanes`. Two of one name show as one.
+    /// What their metrics call them (`lanes`): by default `lanes`. Of two of one name
+    /// only one is shown: give each its own.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self

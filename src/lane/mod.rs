@@ -45,7 +45,7 @@ use crate::{
 ///
 /// A hedge needs a place of its own: of its call in the client's lane, else of the request that
 /// its call is made for in the server's lane. It gets one only where a call would, and is else held
-/// (`lane`). A call that is made by a task which the handler spawned is for no request.
+/// (`lane`). A call that is polled by a task which the handler spawned is for no request.
 ///
 /// ```
 /// use std::time::Duration;

@@ -132,6 +132,35 @@ async fn la4_a_hedge_gives_its_place_back() {
     assert_eq!(in_flight(&lanes), 0);
 }
 
+/// The original fails while the hedge waits for its observer: what follows is a retry, which has the
+/// call's own place.
+#[tokio::test(start_paused = true)]
+async fn a_hedge_that_became_a_retry_has_no_place() {
+    let lanes = one_lane(fixed(2));
+    let replicas = ["a", "b"].map(|name| {
+        InMemory::start(name, |arrival: Arrival| async move {
+            let first = arrival.previous() == 0;
+            tokio::time::sleep(ms(if first { 30 } else { 500 })).await;
+            match first {
+                true => Err(Status::unavailable("the original")),
+                false => arrival.ok(),
+            }
+        })
+    });
+    let channel = builder(&replicas)
+        .hedge(Hedge::after(THRESHOLD))
+        .on_hedge(|_| std::future::pending::<Result<(), std::io::Error>>())
+        .build()
+        .unwrap();
+    let mut client = client_behind(&lanes, &channel);
+    let call = tokio::spawn(async move { client.get(request("call")).await });
+    past_threshold().await;
+    let measured = duplex::get(&channel);
+    assert_eq!((measured.hedges, measured.retries), (0, 1));
+    assert_eq!(in_flight(&lanes), 1);
+    call.await.unwrap().unwrap();
+}
+
 /// A hedge counts in its tenant's share.
 #[tokio::test(start_paused = true)]
 async fn a_hedge_is_within_its_tenants_share() {

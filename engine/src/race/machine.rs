@@ -13,7 +13,7 @@ pub struct Rules {
     pub max_attempts: u32,
     /// Attempts in flight at once; at least 1.
     pub max_concurrent: u32,
-    /// Hedges in all, whichever way they end.
+    /// Hedges in all, whichever way they end; one that never left and was not replaced does not count.
     pub max_hedges: u32,
     /// Whether an attempt may start while another is in flight.
     pub hedging: bool,
