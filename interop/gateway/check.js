@@ -15,6 +15,8 @@ const OVERLOAD = "slow region and batch flood";
 const RAMP = "error ramp";
 // The page's charts are of three minutes; this far into the overload they show something.
 const PICTURE_AFTER_MS = 35_000;
+// Readings of the calm phase after which the breaker has forgotten the errors before it.
+const CALM_FOR = 8;
 // The replay takes two and a half minutes.
 const PATIENCE_MS = 240_000;
 
@@ -146,12 +148,13 @@ function inTime(promise, what) {
 // Reads the page each second of the replay, and does once what belongs to a phase.
 async function look(tab, saw, gateway) {
   const deadline = Date.now() + PATIENCE_MS;
-  let overload;
+  let overload, calm = 0;
   while (Date.now() < deadline && !gateway.over) {
     const reading = await tab.evaluate((ids) => Object.fromEntries(ids.map((id) => [id, document.getElementById(id)?.textContent])), IDS);
     if (reading.phase === "serving" && saw.readings.length > 0) break;
     saw.readings.push(reading);
-    if (reading.phase === "calm" && saw.chat.critical === undefined) await ask(saw, "critical");
+    calm += reading.phase === "calm";
+    if (calm > CALM_FOR && saw.chat.critical === undefined) await ask(saw, "critical");
     if (reading.phase === OVERLOAD) {
       overload ??= Date.now();
       if (saw.chat.shed === undefined) {

@@ -36,7 +36,7 @@ fn grpc(lane: &Named, retry: Duration) -> Response<()> {
     let status = wire::refusal(Code::ResourceExhausted, message, retry);
     let mut response = status.into_http();
     // Rounded up: never sooner than the details say.
-    let millis = retry.as_micros().div_ceil(1_000);
+    let millis = retry.as_nanos().div_ceil(1_000_000);
     let millis = HeaderValue::from(u32::try_from(millis).unwrap_or(u32::MAX));
     response.headers_mut().insert(wire::PUSHBACK, millis);
     response

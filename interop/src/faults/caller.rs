@@ -97,10 +97,9 @@ impl Caller {
         .await
     }
 
-    /// Calls that may not. They begin when half of the others have: one that meets a slow replica
-    /// teaches the picker to leave it alone, and no repeatable call might meet it then.
-    pub(crate) async fn others(&self) -> Result<Told, JoinError> {
-        sleep(CALLS / 2 * PACE).await;
+    /// Calls that may not. They begin `after` a number of the others.
+    pub(crate) async fn others(&self, after: u32) -> Result<Told, JoinError> {
+        sleep(after * PACE).await;
         open_loop(OTHERS, 10 * PACE, |number| {
             let mut client = ProbeClient::new(self.channel.clone());
             let request = self.request("put", number);

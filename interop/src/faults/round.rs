@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use crate::{
-    caller::Caller,
+    caller::{CALLS, Caller},
     fault::{Extent, Fault},
     replica::{Arrivals, Replica},
     standing::Standing,
@@ -100,7 +100,7 @@ impl World {
         let hit = extent.replicas(REPLICAS);
         self.proxy.inject(fault, hit).await?;
         let met = tokio::select! {
-            met = each(&callers, meet) => met?,
+            met = each(&callers, |it| meet(it, fault)) => met?,
             never = self.hang_up(fault, hit) => never,
         };
         self.proxy.clear().await?;
@@ -149,8 +149,11 @@ impl World {
     }
 }
 
-async fn meet(caller: Caller) -> Result<(Told, Told), JoinError> {
-    tokio::try_join!(caller.repeatable(), caller.others())
+async fn meet(caller: Caller, fault: Fault) -> Result<(Told, Told), JoinError> {
+    // One of the others that meets a slow replica teaches the picker to leave it alone, and then no
+    // repeatable call might meet it.
+    let after = if fault.is_silent() { CALLS / 2 } else { 0 };
+    tokio::try_join!(caller.repeatable(), caller.others(after))
 }
 
 /// What each of them comes to, side by side.
