@@ -15,7 +15,7 @@ use interop::Mode;
 const CASE: &str = "linearizable_range";
 
 /// Enough that each node answers some, and few enough that the budget lets each be hedged.
-const ROUNDS: u32 = 30;
+const ROUNDS: u32 = 200;
 
 pub(crate) async fn run(cluster: &Cluster, report: &mut Report) -> Result<(), Box<dyn Error>> {
     for mode in MODES {
