@@ -14,7 +14,7 @@ use interop::Mode;
 
 const CASE: &str = "linearizable_range";
 
-/// Enough that each node answers some, and few enough that the budget lets each be hedged.
+/// Enough that each node answers some, and that a read outruns a hedge's millisecond now and then.
 const ROUNDS: u32 = 200;
 
 pub(crate) async fn run(cluster: &Cluster, report: &mut Report) -> Result<(), Box<dyn Error>> {
