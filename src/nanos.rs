@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+/// A duration's nanoseconds; what is longer than 584 years is as long as that.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// In nanoseconds, up to 584 years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nanos(u64);
@@ -11,7 +16,7 @@ impl Nanos {
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     pub(crate) fn of(duration: Duration) -> Self {
-        Self(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+        Self(nanos(duration))
     }
 
     pub(crate) fn get(self) -> Duration {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tonic_hedge::{EndpointMeasured, LaneMeasured, Measured, MethodMeasured, TenantMeasured};
+use tonic_hedge::{EndpointMeasured, Lanes, Measured, MethodMeasured};
 
 use crate::{
     api,
@@ -17,8 +17,11 @@ use crate::{
 pub(crate) fn stats(gateway: &Gateway, phase: Option<&str>, up: f64) -> Value {
     let now = Instant::now();
     let measured = gateway.channel.measured();
-    let lanes = gateway.lanes.as_ref().map(|lanes| lanes.measured());
-    let lanes: Vec<_> = lanes.iter().flatten().map(lane).collect();
+    let lanes = gateway
+        .lanes
+        .as_ref()
+        .map(Lanes::measured)
+        .unwrap_or_default();
     let spent = gateway.fleet.tokens.spent();
     let regions = gateway.fleet.regions.iter();
     json!({
@@ -94,25 +97,5 @@ fn hedging(method: Option<&MethodMeasured>) -> Value {
         "rate": method.and_then(MethodMeasured::hedge_rate),
         "win_rate": method.and_then(MethodMeasured::win_rate),
         "held": held,
-    })
-}
-
-fn lane(lane: &LaneMeasured) -> Value {
-    json!({
-        "name": &*lane.name,
-        "limit": lane.limit,
-        "in_flight": lane.in_flight,
-        "admitted": lane.admitted,
-        "shed": lane.shed,
-        "tenants": lane.tenants.iter().map(tenant).collect::<Vec<_>>(),
-    })
-}
-
-fn tenant(tenant: &TenantMeasured) -> Value {
-    json!({
-        "name": &*tenant.name,
-        "in_flight": tenant.in_flight,
-        "admitted": tenant.admitted,
-        "shed": tenant.shed,
     })
 }

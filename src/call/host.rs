@@ -450,6 +450,16 @@ impl CallHost {
         }
     }
 
+    /// What was reserved for an attempt that is not launched goes back: its token, its place, and its
+    /// part of the plan.
+    fn withdraw(&mut self, now: Duration) {
+        if let Some(further) = &mut self.further {
+            further.granted = None;
+            further.place = None;
+        }
+        self.disallow(now);
+    }
+
     /// What the plan has allowed, and was not launched, goes back.
     fn disallow(&mut self, now: Duration) {
         if let Some(further) = &mut self.further
@@ -517,8 +527,7 @@ impl CallHost {
             (Kind::Hedge, None) => self.further().place.take(),
             // The original failed while the hedge was still being granted.
             (Kind::Retry, None) => {
-                self.further().place = None;
-                self.disallow(now);
+                self.withdraw(now);
                 None
             }
             // One that replaces a hedge has its place.
@@ -695,10 +704,7 @@ impl Host for CallHost {
     }
 
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait> {
-        let further = self.further();
-        further.granted = None;
-        further.place = None;
-        self.disallow(now);
+        self.withdraw(now);
         let answer = match ask {
             Ask::Hedge(trigger) => self.ask_hedge(now, trigger),
             Ask::Retry { backoff } => self.ask_retry(now, backoff),

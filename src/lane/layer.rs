@@ -158,7 +158,7 @@ impl Lanes {
     /// A place for the call, or the lane's answer.
     fn admit(&self, head: &mut Parts, side: Side) -> Result<(Held, Scope), Response<()>> {
         let shared = &self.0;
-        let now = self.now();
+        let now = shared.now();
         shared.metrics.look(now);
         let number = shared
             .by_function(head)

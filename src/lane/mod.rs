@@ -138,7 +138,7 @@ impl Lanes {
 
     /// The lanes' limits, and what they let in and shed, from the most to the least important.
     pub fn measured(&self) -> Vec<LaneMeasured> {
-        LaneMeasured::all(&self.0, self.now())
+        LaneMeasured::all(&self.0, self.0.now())
     }
 
     /// Goes on from a limit that was learnt before, within the lane's bounds: a process that has
@@ -150,14 +150,14 @@ impl Lanes {
         }
         known.is_some()
     }
-
-    /// Since the lanes were made: the time of all that they are told.
-    fn now(&self) -> Duration {
-        self.0.epoch.elapsed()
-    }
 }
 
 impl Shared {
+    /// Since the lanes were made: the time of all that they are told.
+    fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
     /// The lane of a request that says so little.
     fn by_criticality(&self, criticality: Criticality) -> usize {
         let last = self.lanes.len() - 1;
@@ -193,7 +193,7 @@ impl Measure for Shared {
     }
 
     fn lanes(&self) -> Vec<LaneMeasured> {
-        LaneMeasured::all(self, self.epoch.elapsed())
+        LaneMeasured::all(self, self.now())
     }
 }
 

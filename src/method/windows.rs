@@ -187,9 +187,7 @@ impl Window {
             planner.replan(now, &*self.estimator);
         }
     }
-}
 
-impl Window {
     fn import(&self, now: Duration, latencies: &Latencies) {
         // With its plan: the first call is timed as all others.
         if self.estimator.import(now, latencies) {

@@ -134,8 +134,3 @@ pub(crate) struct Further {
     retries: u32,
     replacements: u32,
 }
-
-#[cfg(feature = "telemetry")]
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}

@@ -17,15 +17,19 @@ mod replicas;
 mod script;
 mod traffic;
 
-use std::{env, error::Error, path::Path, process::ExitCode, time::Duration};
+use std::{
+    collections::BTreeMap, env, error::Error, path::Path, process::ExitCode, time::Duration,
+};
 
 use interop::{Outcome, Report};
+use tonic_hedge::Lanes;
 
+use admission::Admitted;
 use checks::Scraped;
 use documented::Metric;
 use page::Page;
 use prometheus::Prometheus;
-use traffic::{BROKEN, REFUSING, TAIL};
+use traffic::{BROKEN, REFUSING, Sent, TAIL};
 
 /// Calls and scrapes take a quarter of a minute.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -69,11 +73,9 @@ async fn check(wanted: &str, folder: &Path) -> Result<ExitCode, Box<dyn Error>> 
 async fn look(folder: &Path) -> Result<(), Box<dyn Error>> {
     let page = Page::open().await?;
     let prometheus = Prometheus::start(folder, page.port).await?;
-    let calls = async {
+    let rounds = async {
         for round in 1.. {
-            let (traffic, admission) =
-                tokio::join!(traffic::run(&page.provider), admission::run(&page.provider));
-            let (_channels, _lanes) = (traffic?, admission?);
+            let (_channels, _lanes) = calls(&page).await?;
             if round == ROUNDS_TO_SEE {
                 println!("{}", prometheus.url());
             }
@@ -82,19 +84,32 @@ async fn look(folder: &Path) -> Result<(), Box<dyn Error>> {
     };
     let (mut input, mut nowhere) = (tokio::io::stdin(), tokio::io::sink());
     tokio::select! {
-        calls = calls => calls?,
+        rounds = rounds => rounds?,
         read = tokio::io::copy(&mut input, &mut nowhere) => drop(read?),
     }
     prometheus.stop().await
+}
+
+/// Makes all calls, those to channels and those through a lane side by side.
+async fn calls(
+    page: &Page,
+) -> Result<
+    (
+        (BTreeMap<&'static str, Sent>, impl Sized),
+        (Admitted, Lanes),
+    ),
+    Box<dyn Error>,
+> {
+    let (traffic, admission) =
+        tokio::join!(traffic::run(&page.provider), admission::run(&page.provider));
+    Ok((traffic?, admission?))
 }
 
 async fn run(folder: &Path) -> Result<Vec<(String, Outcome)>, Box<dyn Error>> {
     let page = Page::open().await?;
     let prometheus = Prometheus::start(folder, page.port).await?;
     let start = prometheus.scraped().await?;
-    let (traffic, admission) =
-        tokio::join!(traffic::run(&page.provider), admission::run(&page.provider));
-    let ((sent, channels), (admitted, lanes)) = (traffic?, admission?);
+    let ((sent, channels), (admitted, lanes)) = calls(&page).await?;
     let end = prometheus.scraped().await?;
     let scraped = Scraped {
         prometheus: &prometheus,

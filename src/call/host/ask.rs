@@ -196,7 +196,7 @@ impl CallHost {
                 if let Some((_, reading)) = lane {
                     *reading = Reading::new(false, false, true);
                 }
-                return self.disallow(now);
+                return self.withdraw(now);
             }
         }
         let clock = self.clock(now);
@@ -204,8 +204,7 @@ impl CallHost {
         let taken = granted.is_some();
         self.further().granted = granted;
         if !taken {
-            self.further().place = None;
-            self.disallow(now);
+            self.withdraw(now);
             let balance = self.shared.budget().balance(clock);
             report.gates[Gate::Budget.number() as usize - 1] = Reading::new(false, balance, 1.0);
         }

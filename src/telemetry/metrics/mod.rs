@@ -27,10 +27,11 @@ use tonic::Code;
 use tonic_hedge_engine::gate::Reason;
 
 use self::gauges::{Channels, Named};
-use super::{AttemptEnd, Further, LOOK_AGAIN, Measure, names, nanos};
+use super::{AttemptEnd, Further, LOOK_AGAIN, Measure, names};
 use crate::{
     log::{AttemptKind, code_name},
     method::HedgeEnd,
+    nanos::nanos,
 };
 
 type Provider = Arc<dyn MeterProvider + Send + Sync>;

@@ -32,8 +32,8 @@ use self::{
     attempt::inject,
     values::{attribute, millis, set_code, set_error},
 };
-use super::{AttemptInfo, LOOK_AGAIN, names, nanos};
-use crate::log::AttemptKind;
+use super::{AttemptInfo, LOOK_AGAIN, names};
+use crate::{log::AttemptKind, nanos::nanos};
 
 pub(crate) use attempt::AttemptSpan;
 
