@@ -166,7 +166,8 @@ pub struct EndpointMeasured {
     pub last_error: Option<Arc<str>>,
     /// Attempts in flight, detached ones included.
     pub in_flight: u32,
-    /// The latency that the next attempt should expect; `None` if nothing was measured.
+    /// The latency that the next attempt should expect; `None` if nothing was measured. Of a stream
+    /// it is the time to the first message, where that is raced for, or else to the head.
     pub latency: Option<Duration>,
 }
 

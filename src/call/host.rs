@@ -32,7 +32,7 @@ use super::{
     loser::{self, Disposed},
     prototype::{Prototype, Source},
     running::{Place, Ran, Running, Waiting},
-    ticket::Ticket,
+    ticket::{Teaches, Ticket},
     wire,
 };
 use crate::{
@@ -42,7 +42,7 @@ use crate::{
     hooks::{self, AttemptResult, BoxError, Classification, Delaying, View},
     inherit,
     log::{AttemptKind, AttemptOutcome, CallLogBuilder},
-    method::{HedgeEnd, Method},
+    method::{HedgeEnd, Method, Shape},
     telemetry::{AttemptEnd, AttemptInfo, CallTelemetry},
 };
 
@@ -331,7 +331,9 @@ impl CallHost {
         held: &mut Held,
         enough: bool,
     ) {
-        let elapsed = held.ticket.elapsed(self.clock(now));
+        let clock = self.clock(now);
+        let elapsed = held.ticket.elapsed(clock);
+        held.ticket.began(clock);
         match (self.terms.until, enough) {
             (Until::Head, _) => {}
             (_, true) => self.learn(now, launch, held, elapsed),
@@ -611,7 +613,13 @@ impl CallHost {
                 meter.started(clock);
             }
         }
-        let ticket = Ticket::new(Arc::clone(&self.shared), Arc::clone(&endpoint), clock);
+        let teaches = self.teaches();
+        let ticket = Ticket::new(
+            Arc::clone(&self.shared),
+            Arc::clone(&endpoint),
+            clock,
+            teaches,
+        );
         self.tried.push(endpoint);
         if let Some(further) = &mut self.further {
             further.waits = false;
@@ -630,6 +638,15 @@ impl CallHost {
         }
         *sent = Some(Attempt::new(line, request, held, self.terms.until, left));
         Some(Placed::Sent)
+    }
+
+    /// What an attempt's time says of its endpoint.
+    fn teaches(&self) -> Teaches {
+        match (self.terms.until, self.method.shape()) {
+            (_, Shape::Unary) => Teaches::Answer,
+            (Until::Message, _) => Teaches::Message,
+            (Until::Head | Until::Trailers, _) => Teaches::Head,
+        }
     }
 
     /// A launch found no endpoint. A hedge that was to be replaced is over, and its place is free, though

@@ -142,10 +142,31 @@ impl Drain {
                 }
             },
         };
-        match read_out(body).await {
+        match self.read_out(body).await {
             End::Trailers => self.ticket.answered(self.ticket.shared().now()),
             End::Error => {}
             End::TooLong => self.ticket.cut(),
+        }
+    }
+
+    /// Reads `body` to its end, throwing it away.
+    async fn read_out(&mut self, mut body: Body) -> End {
+        let mut bytes = 0;
+        loop {
+            match poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+                None => return End::Trailers,
+                Some(Err(_)) => return End::Error,
+                Some(Ok(frame)) => {
+                    let Some(data) = frame.data_ref() else {
+                        continue;
+                    };
+                    self.ticket.began(self.ticket.shared().now());
+                    bytes += data.len();
+                    if bytes > MOST_BYTES {
+                        return End::TooLong;
+                    }
+                }
+            }
         }
     }
 }
@@ -162,21 +183,4 @@ enum End {
     Trailers,
     Error,
     TooLong,
-}
-
-/// Reads `body` to its end, throwing it away.
-async fn read_out(mut body: Body) -> End {
-    let mut bytes = 0;
-    loop {
-        match poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            None => return End::Trailers,
-            Some(Err(_)) => return End::Error,
-            Some(Ok(frame)) => {
-                bytes += frame.data_ref().map_or(0, bytes::Bytes::len);
-                if bytes > MOST_BYTES {
-                    return End::TooLong;
-                }
-            }
-        }
-    }
 }

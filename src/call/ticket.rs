@@ -1,8 +1,14 @@
-//! An attempt's place at its endpoint: counted in, and counted out by whatever ends it.
+//! An attempt's place at its endpoint: counted in, and counted out by whatever ends it; and what
+//! the attempt tells the picker of its endpoint's latency.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{channel::Shared, endpoint::Endpoint};
+
+/// The longest that a stream's head is waited for on account of its endpoint. Past it the stream
+/// has nothing to say yet, which is no slowness: many servers send the head with the first message, and
+/// a subscription's may be an hour away.
+const OPENING: Duration = Duration::from_secs(10);
 
 /// Held by an attempt for as long as it is in flight. Dropped without a word, the attempt was
 /// discarded: its endpoint took at least as long as it ran.
@@ -11,18 +17,40 @@ pub(crate) struct Ticket {
     shared: Arc<Shared>,
     endpoint: Arc<Endpoint>,
     launched: Duration,
-    open: bool,
+    /// `None` once the attempt has ended.
+    teaches: Option<Teaches>,
+}
+
+/// What of an attempt's time is its endpoint's latency.
+///
+/// How long a stream goes on is up to its caller and its data. Taken for latency, one watch of an
+/// hour would keep its endpoint out of the picker's choice for more than a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Teaches {
+    /// All of it.
+    Answer,
+    /// A stream's, up to its first message, which is raced for.
+    Message,
+    /// Another stream's, up to its head.
+    Head,
+    /// No more: the stream has begun.
+    Nothing,
 }
 
 impl Ticket {
     /// For an attempt that is launched at `launched`, on the channel's clock.
-    pub(crate) fn new(shared: Arc<Shared>, endpoint: Arc<Endpoint>, launched: Duration) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        endpoint: Arc<Endpoint>,
+        launched: Duration,
+        teaches: Teaches,
+    ) -> Self {
         endpoint.load().started(launched);
         Self {
             shared,
             endpoint,
             launched,
-            open: true,
+            teaches: Some(teaches),
         }
     }
 
@@ -75,17 +103,32 @@ impl Ticket {
         now.saturating_sub(self.launched)
     }
 
+    /// What was waited for is there, and a stream may follow.
+    pub(crate) fn began(&mut self, now: Duration) {
+        if let Some(teaches @ (Teaches::Message | Teaches::Head)) = self.teaches {
+            if let Some(latency) = self.latency(teaches, now) {
+                self.endpoint.load().measured(now, latency);
+            }
+            self.teaches = Some(Teaches::Nothing);
+        }
+    }
+
     /// The endpoint gave an answer.
     pub(crate) fn answered(&mut self, now: Duration) {
-        if self.close() {
-            self.endpoint.load().finished(now, self.elapsed(now));
+        let Some(teaches) = self.teaches.take() else {
+            return;
+        };
+        match self.latency(teaches, now) {
+            Some(latency) => self.endpoint.load().finished(now, latency),
+            None => self.endpoint.load().released(),
         }
     }
 
     /// The endpoint failed.
     pub(crate) fn failed(&mut self, now: Duration) {
-        if self.close() {
-            self.endpoint.load().failed(now, self.elapsed(now));
+        if let Some(teaches) = self.teaches.take() {
+            let latency = self.latency(teaches, now).unwrap_or_default();
+            self.endpoint.load().failed(now, latency);
         }
     }
 
@@ -96,22 +139,31 @@ impl Ticket {
 
     /// The attempt never reached the endpoint.
     pub(crate) fn released(&mut self) {
-        if self.close() {
+        if self.teaches.take().is_some() {
             self.endpoint.load().released();
         }
     }
 
-    /// Whether this is the attempt's end: it has one.
-    fn close(&mut self) -> bool {
-        std::mem::take(&mut self.open)
+    /// What the endpoint took, as far as the attempt can tell.
+    fn latency(&self, teaches: Teaches, now: Duration) -> Option<Duration> {
+        let elapsed = self.elapsed(now);
+        match teaches {
+            Teaches::Answer | Teaches::Message => Some(elapsed),
+            Teaches::Head => Some(elapsed).filter(|elapsed| *elapsed <= OPENING),
+            Teaches::Nothing => None,
+        }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.close() {
-            let now = self.shared.now();
-            self.endpoint.load().discarded(now, self.elapsed(now));
+        let Some(teaches) = self.teaches.take() else {
+            return;
+        };
+        let now = self.shared.now();
+        match self.latency(teaches, now) {
+            Some(elapsed) => self.endpoint.load().discarded(now, elapsed),
+            None => self.endpoint.load().released(),
         }
     }
 }

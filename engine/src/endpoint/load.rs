@@ -77,6 +77,12 @@ impl Load {
     /// The attempt was answered after `latency`.
     pub fn finished(&self, now: Duration, latency: Duration) {
         self.released();
+        self.measured(now, latency);
+    }
+
+    /// The attempt, which goes on, took `latency` to begin its answer. Its end is
+    /// [`released`](Self::released), or [`failed`](Self::failed) after no time.
+    pub fn measured(&self, now: Duration, latency: Duration) {
         let latency = latency.as_secs_f32();
         self.change(now, |known| {
             if latency >= known.seconds {
