@@ -18,9 +18,9 @@ use std::{
 use duplex::{InMemory, asked, builder, get, tail};
 use logged::Logged;
 use parking_lot::{Condvar, Mutex};
-use support::ProbeClient;
+use support::{Arrival, ProbeClient};
 use tokio::time::Instant;
-use tonic::Code;
+use tonic::{Code, Status};
 use tonic_hedge::{
     Builder, Hedge, HedgeEvent, HedgeEventKind, HedgeStart, HedgedChannel, ResponseExt as _,
 };
@@ -118,6 +118,44 @@ async fn on_hedge_holds_no_answer_up() {
     assert!(!response.hedged());
     assert_eq!(get(&world.channel).hedges, 0);
     assert_eq!(world.channel.measured().budget, Some(10.2));
+}
+
+/// The first hedge's server stops the race while the second is held up: the second's token goes back
+/// then, however long the original runs on.
+#[tokio::test(start_paused = true)]
+async fn on_hedge_keeps_no_token_of_a_race_that_was_stopped() {
+    let stops = |arrival: Arrival| async move {
+        if arrival.previous() == 0 {
+            tokio::time::sleep(1_000 * MS).await;
+            return arrival.ok();
+        }
+        tokio::time::sleep(40 * MS).await;
+        let mut status = Status::unavailable("stop");
+        let pushback = "-1".parse().unwrap();
+        status
+            .metadata_mut()
+            .insert("grpc-retry-pushback-ms", pushback);
+        Err(status)
+    };
+    let replicas = ["a", "b", "c"].map(|name| InMemory::start(name, stops));
+    let channel = builder(&replicas)
+        .hedge(Hedge::after(20 * MS).max_concurrent(3))
+        .on_hedge(|_| async {
+            tokio::time::sleep(30 * MS).await;
+            Ok::<(), io::Error>(())
+        })
+        .build()
+        .unwrap();
+    let mut client = ProbeClient::new(channel.clone());
+    let call = tokio::spawn(async move { client.get(asked(0, Code::Ok)).await });
+    // Asked at 70 ms, stopped at 90.
+    tokio::time::sleep(80 * MS).await;
+    let budget = || channel.measured().budget.unwrap();
+    let reserved = budget();
+    tokio::time::sleep(20 * MS).await;
+    assert_eq!(budget(), reserved + 1.0);
+    assert!(!call.await.unwrap().unwrap().hedge_won());
+    assert_eq!(get(&channel).hedges, 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,6 +83,8 @@ struct Saying {
 struct Notes {
     launched: Vec<(Duration, Kind)>,
     asked: Vec<(Duration, Ask)>,
+    /// When what a yes had reserved was given back.
+    withdrawn: Vec<Duration>,
     fates: BTreeMap<AttemptId, Vec<(Duration, Fate)>>,
     discarded: Vec<AttemptId>,
     /// Launches whose delay was asked for.
@@ -194,6 +196,11 @@ impl Host for Script {
                 }))
             }
         }
+    }
+
+    fn withdraw(&mut self, now: Duration) {
+        assert!(self.loan.take().is_some(), "nothing was lent");
+        self.world.notes.borrow_mut().withdrawn.push(now);
     }
 
     fn judge(
@@ -749,6 +756,50 @@ async fn a_hedge_that_finds_no_endpoint_returns_the_loan() {
     let over = run(world.race(rules(), &plans)).await;
     assert_eq!(over, (End::Answer(0), ms(80), Some(0)));
     assert_eq!(world.notes.borrow().asked.len(), 1);
+    world.quiet();
+}
+
+/// A server stops the race while a hedge is being granted, and another attempt runs on for long:
+/// what the hedge needs is free at once.
+#[tokio::test(start_paused = true)]
+async fn a_late_yes_that_is_not_used_goes_back_at_once() {
+    let world = World::default();
+    let stop = Verdict::Failure(Pushback::Stop);
+    let plans = [plan(1_000, Verdict::Answer), plan(60, stop)];
+    let rules = Rules {
+        max_concurrent: 3,
+        max_attempts: 4,
+        ..rules()
+    };
+    let over = run(world.slow_race(rules, &plans, ms(30))).await;
+    assert_eq!(over, (End::Answer(0), ms(1_000), Some(0)));
+    let notes = world.notes.borrow();
+    // The hedge of 50 ms starts at 80 and fails at 140, while that of 130 waits for its yes.
+    assert_eq!(notes.asked.len(), 2);
+    assert_eq!(notes.withdrawn, [ms(140)]);
+    drop(notes);
+    world.quiet();
+}
+
+/// Pushback while a hedge is being granted: it asks again when that is over.
+#[tokio::test(start_paused = true)]
+async fn a_late_yes_that_comes_too_soon_asks_again() {
+    let world = World::default();
+    let later = Verdict::Failure(Pushback::After(ms(100)));
+    let plans = [
+        plan(1_000, Verdict::Answer),
+        plan(60, later),
+        plan(10, Verdict::Answer),
+    ];
+    let rules = Rules {
+        max_concurrent: 3,
+        max_attempts: 4,
+        ..rules()
+    };
+    let over = run(world.slow_race(rules, &plans, ms(30))).await;
+    // Asked at 240, and granted 30 ms later.
+    assert_eq!(over, (End::Answer(2), ms(280), Some(2)));
+    assert_eq!(world.notes.borrow().withdrawn, [ms(140)]);
     world.quiet();
 }
 

@@ -720,6 +720,10 @@ impl Host for CallHost {
         self.threshold = Some(delay);
     }
 
+    fn withdraw(&mut self, now: Duration) {
+        Self::withdraw(self, now);
+    }
+
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait> {
         self.withdraw(now);
         let answer = match ask {

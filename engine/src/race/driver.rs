@@ -43,6 +43,10 @@ pub trait Host {
     /// Says whether a further attempt may start. A yes has reserved what it needs.
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<Self::Wait>;
 
+    /// The attempt of the last yes does not start after all, though the race goes on: what was
+    /// reserved for it goes back.
+    fn withdraw(&mut self, now: Duration);
+
     /// Judges a finished attempt, and records it.
     ///
     /// An attempt that was not processed is a [`Verdict::Unsent`] whether or not `race`
@@ -81,6 +85,10 @@ impl<H: Host> Host for &mut H {
 
     fn ask(&mut self, now: Duration, ask: Ask) -> Asked<H::Wait> {
         H::ask(self, now, ask)
+    }
+
+    fn withdraw(&mut self, now: Duration) {
+        H::withdraw(self, now);
     }
 
     fn judge(
@@ -402,7 +410,11 @@ impl<H: Host> Future for Drive<H> {
                 }
             };
             launched = matches!(event, Event::Launched { .. });
+            let granted = matches!(event, Event::Granted { .. });
             step = this.race.on(now, event);
+            if granted && !this.race.uses_grant() {
+                host.withdraw(now);
+            }
         }
     }
 }

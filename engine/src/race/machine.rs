@@ -332,6 +332,15 @@ impl Race {
         !self.ended && self.has_room(taken) && (launching || self.next == Next::Nothing)
     }
 
+    /// Whether the attempt that was just granted starts now, or is a retry that waits for its
+    /// time. A hedge that was granted late may have lost its place, or has to ask again.
+    pub fn uses_grant(&self) -> bool {
+        match self.next {
+            Next::Launching(launch) => launch.replaces.is_none(),
+            next => matches!(next, Next::Retry { .. }),
+        }
+    }
+
     fn on_launched(&mut self, now: Duration, hedge_after: Option<Duration>) -> Step {
         if let Next::Launching(_) = self.next {
             self.in_flight += 1;
