@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tonic::Status;
 use tonic_hedge_engine::{lane::Extra, race::AttemptId};
 
-use super::{Unplaced, hedges::Unended};
+use super::{hedges::Unended, launch::Unplaced};
 use crate::{
     budget::Loan,
     endpoint::{Endpoint, Purpose},
