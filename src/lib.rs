@@ -95,6 +95,7 @@ mod saturation;
     allow(dead_code, reason = "without the feature there is only the empty one")
 )]
 mod service_config;
+mod status;
 mod telemetry;
 
 pub use budget::{Budget, RetryBudget};
@@ -119,6 +120,7 @@ pub use method::{Estimator, MethodPolicy};
 #[cfg(feature = "reflection")]
 pub use reflection::ReflectionState;
 pub use request::RequestExt;
+pub use status::StatusExt;
 pub use telemetry::{HedgeEvent, HedgeEventKind, HedgeStart};
 pub use tonic_hedge_engine::{
     gate::BreakerState,

@@ -166,8 +166,10 @@ pub struct EndpointMeasured {
     pub last_error: Option<Arc<str>>,
     /// Attempts in flight, detached ones included.
     pub in_flight: u32,
-    /// The latency that the next attempt should expect; `None` if nothing was measured. Of a stream
-    /// it is the time to the first message, where that is raced for, or else to the head.
+    /// The latency by which the picker weighs the endpoint; `None` if nothing was measured. A slower
+    /// answer replaces it, a faster one lowers it over some seconds. Each failure multiplies it by four, up to a minute,
+    /// so that it stands for an error rate too. Of a stream it is the time to the first message, where
+    /// that is raced for, or else to the head.
     pub latency: Option<Duration>,
 }
 

@@ -599,3 +599,54 @@ async fn first_calls_wait_for_the_first_connection() {
         tasks.join_all().await;
     }
 }
+
+/// Ahead of the first call, which then finds a connection.
+#[tokio::test]
+async fn connect_comes_before_the_first_call() {
+    let (a, b) = (Replica::fast("a").await, Replica::fast("b").await);
+    let channel = over([a.uri(), b.uri()]).build().unwrap();
+    let ready = || {
+        let endpoints = channel.measured().endpoints;
+        let ready = |it: &&_| matches!(it, EndpointState::Ready);
+        endpoints.iter().map(|it| &it.state).filter(ready).count()
+    };
+    assert_eq!(ready(), 0);
+    channel.connect().await.unwrap();
+    assert!(ready() >= 1);
+    support::eventually("the other too", || ready() == 2).await;
+    // Once more changes nothing.
+    channel.connect().await.unwrap();
+    assert_eq!(a.seen.calls() + b.seen.calls(), 0);
+}
+
+/// One of two is enough; none says why, and is tried again.
+#[tokio::test]
+async fn connect_says_why_not() {
+    let a = Replica::fast("a").await;
+    let channel = over([refusing().await, a.uri()]).build().unwrap();
+    channel.connect().await.unwrap();
+
+    let uri = refusing().await;
+    let channel = over([uri.clone()]).build().unwrap();
+    let status = channel.connect().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    let name = uri.trim_start_matches("http://");
+    assert!(status.message().contains(name), "{status}");
+    let listener = TcpListener::bind(name).await.unwrap();
+    let _late = Replica::serve("late", listener, Server::builder(), |arrival| async move {
+        arrival.ok()
+    });
+    support::eventually("tried again", || {
+        channel.measured().endpoints[0].state == EndpointState::Ready
+    })
+    .await;
+    channel.connect().await.unwrap();
+}
+
+#[test]
+fn connect_needs_a_runtime() {
+    let channel = over(["http://127.0.0.1:1".to_owned()]).build().unwrap();
+    let connecting = channel.connect();
+    let status = futures_util::FutureExt::now_or_never(connecting);
+    assert_eq!(status.unwrap().unwrap_err().code(), Code::Internal);
+}

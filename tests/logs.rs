@@ -14,7 +14,7 @@ use duplex::{InMemory, asked, builder, tail, uniform};
 use logged::Logged;
 use support::{Answer, Arrival, ProbeClient};
 use tonic::{Code, Status};
-use tonic_hedge::{BreakerPolicy, BudgetPolicy, Builder, Hedge, HedgedChannel};
+use tonic_hedge::{BreakerPolicy, BudgetPolicy, Builder, Hedge, HedgedChannel, MethodPolicy};
 use tracing::Level;
 
 const MS: Duration = Duration::from_millis(1);
@@ -120,4 +120,24 @@ async fn a_breaker_warns_once_per_change() {
         told(&logged),
         [changed("open"), changed("half_open"), changed("closed")]
     );
+}
+
+/// The likeliest mistake of a first swap: a policy, and nothing that says which calls may be repeated.
+#[test]
+fn a_policy_without_methods_is_told() {
+    let logged = Logged::here();
+    let bare = || HedgedChannel::builder().endpoints(["http://127.0.0.1:1"]);
+    let hedge = || bare().hedge(Hedge::at(0.95));
+    bare().build().unwrap();
+    let known = "hedge.testing.v1.Probe/Get";
+    hedge()
+        .method(known, MethodPolicy::new().idempotent(true))
+        .build()
+        .unwrap();
+    let set = support::probe::FILE_DESCRIPTOR_SET;
+    hedge().descriptors(set).build().unwrap();
+    assert_eq!(told(&logged), []);
+    hedge().build().unwrap();
+    let text = "nothing will be hedged: no method is known (Builder::descriptors)";
+    assert_eq!(told(&logged), [line(Level::WARN, text)]);
 }

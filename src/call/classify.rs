@@ -5,6 +5,7 @@ use tonic::Code;
 use tonic_hedge_engine::race::{Pushback, Verdict};
 
 use super::wire;
+use crate::lane::LANE_SHED;
 
 /// A method's own set of retryable status codes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +93,26 @@ pub(crate) fn failure(code: Code, headers: &HeaderMap) -> Verdict {
         Pushback::None => retry_info().map_or(Pushback::None, Pushback::After),
         said => said,
     })
+}
+
+/// What a status says of the endpoint that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// It works.
+    Works,
+    /// A failure to the breaker and the picker.
+    Fails,
+    /// One of its lanes has no place, which says nothing of the others: else a flood of batch calls
+    /// would open the breaker of those whom the lanes protect, and make each replica look slow.
+    Sheds,
+}
+
+pub(crate) fn health(code: Code, headers: &HeaderMap) -> Health {
+    match code {
+        Code::ResourceExhausted if headers.contains_key(LANE_SHED) => Health::Sheds,
+        _ if breaks(code) => Health::Fails,
+        _ => Health::Works,
+    }
 }
 
 /// Whether the breaker counts this status as a failure. A status that an application returns

@@ -159,7 +159,12 @@ const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
 /// The delay of a `google.rpc.RetryInfo` among the status's details.
 pub(crate) fn retry_info(trailers: &HeaderMap) -> Option<Duration> {
-    let status = RichStatus::decode(details(trailers)?).ok()?;
+    retry_info_in(&details(trailers)?)
+}
+
+/// The same, in details that are decoded already.
+pub(crate) fn retry_info_in(details: &[u8]) -> Option<Duration> {
+    let status = RichStatus::decode(details).ok()?;
     let info = status
         .details
         .iter()

@@ -580,6 +580,7 @@ impl Builder {
                 BudgetChoice::Foreign(_) => return Err(Kind::TwoBudgets("tower_budget").into()),
             };
         }
+        let hedges = self.hedge.is_some();
         let defaults = Defaults {
             hedge: self.hedge,
             retry: self.retry,
@@ -612,6 +613,11 @@ impl Builder {
         let reflection = self
             .reflection
             .then(|| Reflection::new(Learner { own, maker }));
+        #[cfg(feature = "reflection")]
+        let hedges = hedges && reflection.is_none();
+        if hedges && methods.is_empty() {
+            tracing::warn!("nothing will be hedged: no method is known (Builder::descriptors)");
+        }
         let settings = Settings {
             methods,
             endpoints,

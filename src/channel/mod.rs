@@ -13,6 +13,7 @@ use std::{
 };
 
 use http::{Request, Response};
+use tokio::runtime::Handle;
 use tonic::{Status, body::Body};
 use tower_service::Service;
 
@@ -72,6 +73,39 @@ impl HedgedChannel {
     /// ```
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// Connects ahead of the first call: for a process that is not ready before its connections are.
+    /// Ends when an endpoint is connected. The others go on connecting in the background, as they
+    /// do from the first call on; a hedge needs two. Without it the first call does the same.
+    ///
+    /// It has no deadline of its own. A channel made from one
+    /// [`Channel`](Builder::channel) of tonic's is always ready, since that hides its connections.
+    ///
+    /// # Errors
+    /// UNAVAILABLE where a call would end so: no endpoint is connected, and each has failed at least
+    /// once; the text names the last error. They are tried again all the same. INTERNAL outside a
+    /// tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tonic_hedge::HedgedChannel;
+    ///
+    /// let channel = HedgedChannel::builder()
+    ///     .endpoints(["http://10.0.0.1:50051", "http://10.0.0.2:50051"])
+    ///     .build()?;
+    /// tokio::time::timeout(Duration::from_secs(5), channel.connect()).await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(&self) -> Result<(), Status> {
+        if Handle::try_current().is_err() {
+            return Err(Status::internal("a connection needs a tokio runtime"));
+        }
+        self.shared.ensure_started();
+        let connected = self.shared.endpoints().connected().await;
+        connected.map_err(|why| Status::unavailable(why.to_string()))
     }
 
     /// What the channel has measured: thresholds, rates, budget, breaker, endpoints.

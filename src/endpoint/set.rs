@@ -200,6 +200,19 @@ impl EndpointSet {
         }
     }
 
+    /// Ends when an endpoint is connected, or none will be for now.
+    pub(crate) async fn connected(&self) -> Result<(), Unavailable> {
+        loop {
+            // Before the look, so that no change in between is missed.
+            let changed = self.changed();
+            match self.pick(Duration::ZERO, &[], Purpose::Original) {
+                Picked::Endpoint(..) => return Ok(()),
+                Picked::None(why) => return Err(why),
+                Picked::Wait => changed.await,
+            }
+        }
+    }
+
     /// The choice alone, for a bench: which of the endpoints.
     #[cfg(feature = "__bench")]
     pub(crate) fn choice(

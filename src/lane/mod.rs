@@ -22,6 +22,7 @@ pub use builder::LanesBuilder;
 pub use error::LanesError;
 pub use layer::{LaneFuture, LaneLayer, LaneService};
 pub(crate) use scope::current;
+pub(crate) use shed::LANE_SHED;
 
 pub use measured::{LaneMeasured, TenantMeasured};
 

@@ -12,7 +12,7 @@ use super::{Named, held::ShedHere};
 use crate::call::wire;
 
 /// Names the lane that has shed a call.
-pub(super) const LANE_SHED: HeaderName = HeaderName::from_static("x-lane-shed");
+pub(crate) const LANE_SHED: HeaderName = HeaderName::from_static("x-lane-shed");
 
 /// The answer of `lane` to a request with these headers, which is to come again after `retry`.
 pub(super) fn response(lane: &Named, headers: &HeaderMap, retry: Duration) -> Response<()> {

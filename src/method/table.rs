@@ -166,6 +166,11 @@ impl MethodTable {
         })
     }
 
+    /// Whether no method is known: each call has one attempt then.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// Adds what a server says of its methods, once, and returns how many are known now. A method of
     /// which that says nothing new keeps all that is measured of it; another starts anew.
     ///

@@ -128,7 +128,7 @@ pub(super) const STATE: &str = "state";
 pub(super) const ALLOWANCE: &str = "hedge.win_rate.allowance";
 /// Attempts in flight at an endpoint, detached ones included.
 pub(super) const ENDPOINT_IN_FLIGHT: &str = "hedge.endpoint.in_flight";
-/// The latency that the next attempt at an endpoint should expect.
+/// The latency by which the picker weighs an endpoint, its failures included.
 pub(super) const ENDPOINT_LATENCY: &str = "hedge.endpoint.latency";
 pub(super) const ENDPOINT: &str = "endpoint";
 

@@ -36,7 +36,7 @@ use tonic::{
 use tonic_hedge::{
     BreakerState, Criticality, Hedge, HedgedChannel, LaneAlgorithm, LaneMeasured, LanePolicy,
     LaneService, Lanes, LanesBuilder, RequestExt as _, ResponseExt as _, Retry, RoundTrip,
-    TenantPolicy,
+    StatusExt as _, TenantPolicy,
 };
 use tonic_hedge_engine::lane::Room;
 use tower::{Layer as _, Service};

@@ -292,6 +292,69 @@ async fn la12_local_shed() {
     assert_eq!(replica.seen.calls(), 1);
 }
 
+/// A server whose batch lane is full is a failure to nobody: the users of the same channel go on, its
+/// replicas look no slower, and nothing is hedged or held on account of it.
+#[tokio::test(start_paused = true)]
+async fn a_shed_is_no_failure_of_the_server() {
+    let lanes = two_lanes(10, 1).build().unwrap();
+    let (one, seen) = server_behind(&lanes, by_id);
+    let spec = tonic_hedge::EndpointSpec::channel("a", one);
+    let channel = HedgedChannel::builder()
+        .discover(tokio_stream::iter([duplex::inserted(0, spec)]))
+        .descriptors(support::probe::FILE_DESCRIPTOR_SET)
+        .max_attempts(1)
+        .build()
+        .unwrap();
+    let client = ProbeClient::new(channel.clone());
+    let sheddable = |id| Request::new(request(id)).criticality(Criticality::Sheddable);
+    let mut stuck = client.clone();
+    let stuck = tokio::spawn(async move { stuck.get(sheddable("stuck")).await });
+    seen.until("it is in", |seen| seen.calls() == 1).await;
+    let mut user = client.clone();
+    user.get(asked(20, Code::Ok)).await.unwrap();
+    for _ in 0..100 {
+        let status = client.clone().get(sheddable("shed")).await.unwrap_err();
+        assert_eq!(status.shed_by(), Some("batch"));
+        assert!(status.retry_after().unwrap() >= ms(50), "{status:?}");
+        user.get(asked(20, Code::Ok)).await.unwrap();
+    }
+    let measured = channel.measured();
+    assert_eq!(measured.breakers[0].state, BreakerState::Closed);
+    assert_eq!(measured.breakers[0].baseline, Some(0.0));
+    let latency = measured.endpoints[0].latency.unwrap();
+    assert!(latency <= ms(40), "{latency:?}");
+    stuck.abort();
+}
+
+/// A breaker that has opened for other reasons learns from a shed that the server is back.
+#[tokio::test(start_paused = true)]
+async fn a_shed_probe_closes_the_breaker() {
+    let lanes = two_lanes(10, 1).build().unwrap();
+    let (one, seen) = server_behind(&lanes, by_id);
+    let spec = tonic_hedge::EndpointSpec::channel("a", one);
+    let channel = HedgedChannel::builder()
+        .discover(tokio_stream::iter([duplex::inserted(0, spec)]))
+        .descriptors(support::probe::FILE_DESCRIPTOR_SET)
+        .max_attempts(1)
+        .build()
+        .unwrap();
+    let mut client = ProbeClient::new(channel.clone());
+    let mut stuck = ProbeClient::new(channel.clone());
+    let request = Request::new(request("stuck")).criticality(Criticality::Sheddable);
+    let stuck = tokio::spawn(async move { stuck.get(request).await });
+    seen.until("it is in", |seen| seen.calls() == 1).await;
+    for _ in 0..5 {
+        client.get(asked(0, Code::Unavailable)).await.unwrap_err();
+    }
+    let state = || channel.measured().breakers[0].state;
+    assert_eq!(state(), BreakerState::Open);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let batch = asked(0, Code::Ok).criticality(Criticality::Sheddable);
+    shed(&client.get(batch).await.unwrap_err());
+    assert_eq!(state(), BreakerState::Closed);
+    stuck.abort();
+}
+
 /// LA8: what a hedge asks is in the request's extensions, and gives places of the call's lane.
 #[tokio::test]
 async fn la8_the_room_of_a_call() {

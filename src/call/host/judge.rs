@@ -13,7 +13,7 @@ use super::CallHost;
 use crate::{
     call::{
         attempt::{Complete, Held, Until},
-        classify,
+        classify::{self, Health},
         fault::Fault,
         wire,
     },
@@ -92,20 +92,26 @@ impl CallHost {
         let elapsed = held.ticket.elapsed(clock);
         let code = complete.code;
         let verdict = self.classify(complete);
-        let breaks = classify::breaks(code);
-        if breaks {
-            held.ticket.failed(clock);
-        } else {
-            held.ticket.answered(clock);
-            if verdict == Verdict::Answer {
-                self.learn(now, launch, held, elapsed);
+        let health = classify::health(code, complete.status_headers());
+        match health {
+            Health::Fails => held.ticket.failed(clock),
+            Health::Sheds => held.ticket.released(),
+            Health::Works => {
+                held.ticket.answered(clock);
+                if verdict == Verdict::Answer {
+                    self.learn(now, launch, held, elapsed);
+                }
             }
         }
         if code == Code::DeadlineExceeded {
             // The server's clock ran out a moment before ours.
             self.learn_cut(now, launch, held, elapsed);
         }
-        self.record(clock.saturating_sub(elapsed), clock, breaks);
+        // A server that sheds is there: that is what a probe was to find out.
+        if health != Health::Sheds || self.probe.is_some() {
+            let launched = clock.saturating_sub(elapsed);
+            self.record(launched, clock, health == Health::Fails);
+        }
         verdict
     }
 

@@ -99,7 +99,7 @@ pub(super) fn register(meter: &Meter, channels: &Arc<Channels>) {
         ),
         (
             names::ENDPOINT_LATENCY,
-            "The latency that the next attempt at an endpoint should expect",
+            "The latency by which an endpoint is weighed: a failure multiplies it by four, up to a minute",
             "s",
             endpoint_latencies,
         ),
