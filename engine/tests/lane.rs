@@ -572,6 +572,21 @@ fn retry_time() {
     drop(full);
 }
 
+/// Where all time out, a place is held for as long as that; where some are refused, for no less.
+#[test]
+fn retry_time_in_an_overload() {
+    let lane = fixed(10);
+    let end = |from, to, outcome| lane.try_admit(ms(from)).unwrap().finish(ms(to), outcome);
+    end(0, 2, Overloaded);
+    assert_eq!(lane.reading().held, None, "a refusal says nothing");
+    end(0, 3_000, Overloaded);
+    assert_eq!(lane.retry_after(ms(3_000), 0.0), ms(3_000));
+    end(3_000, 3_002, Overloaded);
+    assert_eq!(lane.retry_after(ms(3_002), 0.0), ms(3_000));
+    end(4_000, 4_600, Answered);
+    assert_eq!(lane.retry_after(ms(4_600), 0.0), ms(2_700));
+}
+
 /// A limit that was learnt before is where the lane goes on.
 #[test]
 fn resumed() {

@@ -153,10 +153,51 @@ fn alone_and_together() {
     assert!(c.is_some());
     b.clear();
     drop(c);
-    // All are counted anew after a tenth of a second; those who asked within one second stay.
+    // All are counted anew after a tenth of a second. Those who asked within one second stay, and
+    // those who were shed for a second longer than they were told to wait: 200 ms at most.
     assert!(admit(900, "a").is_none());
-    let all: Vec<_> = (0..10).map_while(|_| admit(1_200, "a")).collect();
+    assert!(admit(1_200, "a").is_none());
+    let all: Vec<_> = (0..10).map_while(|_| admit(1_300, "a")).collect();
     assert_eq!((a.len() + all.len(), lane.in_flight()), (9, 9));
+}
+
+/// Who is shed and comes again when it was told to finds a place, however much later than a
+/// second that is and however one floods who never waits.
+#[test]
+fn who_comes_when_it_was_told_to() {
+    for takes in [1_000, 3_000, 30_000] {
+        // A call of the flood each millisecond, and places that become free one after the other.
+        let policy = TenantPolicy::default().idle(ms(1_000));
+        let (tenants, [_, lane]) = tenants(&policy, [1, 20]);
+        let mut running: Vec<(u64, Permit)> = Vec::new();
+        let mut due = 120_000;
+        let mut tries = 0;
+        for now in 0..180_000 {
+            for index in (0..running.len()).rev() {
+                if running[index].0 <= now {
+                    let (_, permit) = running.swap_remove(index);
+                    permit.finish(ms(now), LaneOutcome::Answered);
+                }
+            }
+            let flood = tenants.try_admit(ms(now), Some("flood"), BATCH);
+            let spread = now % 20 * takes / 20;
+            running.extend(flood.map(|permit| (now + takes + spread, permit)));
+            if now == due {
+                tries += 1;
+                match tenants.try_admit(ms(now), Some("polite"), BATCH) {
+                    Some(_place) => break,
+                    None => due += lane.retry_after(ms(now), 0.99).as_millis() as u64,
+                }
+            }
+        }
+        // Twice where the calls of the flood outlast the longest wait.
+        let most = 1 + takes.div_ceil(10_000);
+        assert!(
+            (2..=most).contains(&tries),
+            "{takes} ms: tried {tries} times"
+        );
+        assert!(due < 180_000, "{takes} ms: never");
+    }
 }
 
 /// Who has a call in flight is there, however long it takes.

@@ -246,7 +246,8 @@ fn br2_open_fails_fast_and_is_no_outcome() {
     assert_eq!(breaker.reading(START), before);
     let edge = after(5) - Duration::from_nanos(1);
     assert_eq!(retry_after(&breaker, edge), Duration::from_nanos(1));
-    assert_eq!(breaker.reading(after(5)).state, BreakerState::Open);
+    assert_eq!(breaker.reading(edge).state, BreakerState::Open);
+    assert_eq!(breaker.reading(after(5)).state, BreakerState::HalfOpen);
     assert_eq!(probe(&breaker, after(5)).1, HALF_OPEN);
 }
 

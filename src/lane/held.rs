@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_hedge_engine::lane::{LaneOutcome, Permit, RoundTrip};
 
-use crate::call::wire;
+use crate::{call::wire, log::CallLog};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -83,7 +83,14 @@ impl Held {
     }
 
     pub(super) fn failed<E: Any>(&mut self, error: &E) {
-        self.end(of_error(error));
+        let status = status(error);
+        if status.is_some_and(was_never_sent) {
+            self.permit = None;
+            return;
+        }
+        // What fails without a status failed in its transport, or timed out there.
+        let outcome = status.map_or(LaneOutcome::Overloaded, |status| of_code(status.code()));
+        self.end(outcome);
     }
 
     fn end(&mut self, outcome: LaneOutcome) {
@@ -118,12 +125,18 @@ fn of_code(code: Code) -> LaneOutcome {
     }
 }
 
-/// What fails without a status failed in its transport, or timed out there.
-fn of_error<E: Any>(error: &E) -> LaneOutcome {
+fn status<E: Any>(error: &E) -> Option<&Status> {
     let error: &dyn Any = error;
-    let status = match error.downcast_ref::<BoxError>() {
+    match error.downcast_ref::<BoxError>() {
         Some(boxed) => boxed.downcast_ref::<Status>(),
         None => error.downcast_ref::<Status>(),
-    };
-    status.map_or(LaneOutcome::Overloaded, |status| of_code(status.code()))
+    }
+}
+
+/// Whether a channel ended the call before anybody was asked, as an open breaker does: that says
+/// nothing of what is behind, and would cut all the while the breaker is open.
+fn was_never_sent(status: &Status) -> bool {
+    let source = std::error::Error::source(status);
+    let log = source.and_then(|source| source.downcast_ref::<CallLog>());
+    log.is_some_and(|log| log.attempts().is_empty())
 }

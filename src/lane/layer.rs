@@ -60,6 +60,17 @@ impl<S> Layer<S> for LaneLayer {
     }
 }
 
+impl<S: Clone> LaneService<S> {
+    /// The inner service that was asked whether it is ready; a clone stays, which was not. What it
+    /// has reserved, or waits for in some line, goes with it: kept by a service that nobody polls
+    /// it would be lost to all others, and to the call itself.
+    fn take_asked(&mut self) -> S {
+        self.ready = false;
+        let fresh = self.inner.clone();
+        std::mem::replace(&mut self.inner, fresh)
+    }
+}
+
 impl<S: Clone> Clone for LaneService<S> {
     /// A clone of a service that is ready is not ready itself.
     fn clone(&self) -> Self {
@@ -126,15 +137,15 @@ where
     fn call(&mut self, request: Request<A>) -> LaneFuture<S, A> {
         let (mut head, body) = request.into_parts();
         let (held, scope, state) = match self.lanes.admit(&mut head, self.side) {
-            Err(response) => (
-                None,
-                Scope::default(),
-                State::Shed {
+            Err(response) => {
+                drop(self.take_asked());
+                let state = State::Shed {
                     response: Some(response),
                     // A client's request does not exist until it is read.
                     unread: (self.side == Side::Server).then(|| Unread::new(body)),
-                },
-            ),
+                };
+                (None, Scope::default(), state)
+            }
             Ok((held, scope)) => {
                 let request = Request::from_parts(head, body);
                 // Ready for one call.
@@ -143,7 +154,7 @@ where
                         call: scope.within(|| self.inner.call(request)),
                     },
                     false => State::Waiting {
-                        service: self.inner.clone(),
+                        service: self.take_asked(),
                         request: Some(request),
                     },
                 };

@@ -83,7 +83,8 @@ use crate::{
 /// The time from admission to the end of the answer (or its first message), and the status.
 /// RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED, a service that fails without a status, and
 /// a call that is dropped when its `grpc-timeout` has passed are overloads. All other ends are
-/// answers. A call that is cancelled, and one that a lane further in has shed, say nothing.
+/// answers. A call that is cancelled, one that a lane further in has shed, and one of which its
+/// channel has sent nothing (its breaker is open) say nothing.
 ///
 /// # Tenants
 /// With [`LanesBuilder::tenant_key`] or [`LanesBuilder::tenant_of`] each lane is divided among the

@@ -199,6 +199,36 @@ async fn la3_losers_and_local_sheds() {
     assert_eq!((in_flight(&lanes), lane(&lanes, "all").limit), (0, 8));
 }
 
+/// LA3: a call that an open breaker refuses, or whose time is over before it begins, has met
+/// nobody: however many there are, the limit stays.
+#[tokio::test(start_paused = true)]
+async fn la3_what_is_never_sent() {
+    let lanes = one_lane(LanePolicy::default().initial(100));
+    let replicas = [InMemory::start("a", uniform)];
+    let channel = builder(&replicas).max_attempts(1).build().unwrap();
+    let mut client = client_behind(&lanes, &channel);
+    while channel
+        .measured()
+        .breakers
+        .iter()
+        .all(|it| it.state == BreakerState::Closed)
+    {
+        client.get(asked(10, Code::Unavailable)).await.unwrap_err();
+    }
+    let (learnt, sent) = (lane(&lanes, "all").limit, replicas[0].seen.calls());
+    for _ in 0..20 {
+        tokio::time::sleep(ms(150)).await;
+        let refused = client.get(asked(10, Code::Ok)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable);
+        let mut late = asked(10, Code::Ok);
+        late.set_timeout(Duration::ZERO);
+        let late = client.get(late).await.unwrap_err();
+        assert_eq!(late.code(), Code::DeadlineExceeded);
+    }
+    assert_eq!(replicas[0].seen.calls(), sent);
+    assert_eq!((in_flight(&lanes), lane(&lanes, "all").limit), (0, learnt));
+}
+
 /// The first message is what is measured where it is asked for; the place is held to the end.
 #[tokio::test(start_paused = true)]
 async fn a_first_message() {

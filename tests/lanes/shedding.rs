@@ -243,6 +243,36 @@ async fn a_service_that_is_not_ready() {
     assert!(lane(&lanes, "all").held.unwrap() >= ms(500));
 }
 
+/// A service that stands in a line where it is asked whether it is ready: the call has the place in
+/// it, and who is shed, or has only asked, keeps none.
+#[tokio::test(start_paused = true)]
+async fn a_service_with_a_line() {
+    let lanes = one_lane(fixed(2));
+    let inner = tower::service_fn(|_: http::Request<String>| async {
+        tokio::time::sleep(ms(10)).await;
+        Ok::<_, Infallible>(http::Response::new(String::new()))
+    });
+    let inner = tower::limit::ConcurrencyLimit::new(inner, 1);
+    let mut services = [(); 3].map(|()| lanes.client_layer().layer(inner.clone()));
+    let request = || http::Request::new(String::new());
+    for round in 0..3 {
+        let mut calls = Vec::new();
+        for service in &mut services {
+            poll_fn(|cx| service.poll_ready(cx)).await.unwrap();
+            calls.push(service.call(request()));
+        }
+        let shed = calls.pop().unwrap().await.unwrap();
+        assert_eq!(shed.status(), http::StatusCode::TOO_MANY_REQUESTS);
+        for call in calls {
+            let answer = tokio::time::timeout(ms(1_000), call).await;
+            let answer = answer.unwrap_or_else(|_| panic!("round {round}: never"));
+            assert_eq!(answer.unwrap().status(), http::StatusCode::OK);
+        }
+        services.rotate_left(1);
+    }
+    assert_eq!(in_flight(&lanes), 0);
+}
+
 /// A channel that retries comes again when the lane said, and gets in.
 #[tokio::test(start_paused = true)]
 async fn a_hedged_channel_honours_the_retry_time() {

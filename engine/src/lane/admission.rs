@@ -209,6 +209,11 @@ impl Lane {
             });
     }
 
+    /// Than a place is held by what is known; a lane that knows nothing says [`SOONEST`].
+    pub(super) fn is_longer(&self, time: Duration) -> bool {
+        time > self.held().unwrap_or(SOONEST)
+    }
+
     fn held(&self) -> Option<Duration> {
         match self.0.held.load(Ordering::Relaxed) {
             0 => None,

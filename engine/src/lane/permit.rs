@@ -63,8 +63,9 @@ impl Permit {
     /// The call has ended: tells the lane, and gives the place back. After [`Permit::sample`] an
     /// end says nothing more, unless it is an overload.
     pub fn finish(mut self, now: Duration, outcome: LaneOutcome) {
-        if outcome == LaneOutcome::Answered {
-            let held = now.saturating_sub(self.admitted);
+        // A refusal comes sooner than a place is free in the long run; a timeout does not.
+        let held = now.saturating_sub(self.admitted);
+        if outcome == LaneOutcome::Answered || self.place.lane.is_longer(held) {
             self.place.lane.was_held(held);
         }
         if !self.sampled || outcome == LaneOutcome::Overloaded {

@@ -32,8 +32,9 @@ const OTHER: &str = "other";
 /// Divides lanes among tenants: first the tenant's share, then the lane.
 ///
 /// A tenant's share of a lane is its limit, divided by the tenants that use it: that have a call
-/// in flight, or asked within the last second (counted ten times a second). It is rounded down, and
-/// at least one. A tenant that is alone has all of it; one that comes to a full lane gets its
+/// in flight, asked within the last second, or were shed and are due back: until a second after
+/// the latest time that they may have been told (counted ten times a second). It is rounded down,
+/// and at least one. A tenant that is alone has all of it; one that comes to a full lane gets its
 /// share as soon as the calls of those who are over theirs have ended.
 ///
 /// Tenants are known by name, up to [`TenantPolicy::most`] of them; those who come when the table
@@ -88,6 +89,8 @@ struct Class {
     active: AtomicBool,
     /// One more than when it last asked; zero is never.
     asked: AtomicU64,
+    /// Who was shed is expected back until then, and its share is kept for it.
+    expected_until: AtomicU64,
     admitted: AtomicU64,
     shed: AtomicU64,
 }
@@ -155,6 +158,7 @@ impl Tenants {
         let Some((in_flight, share)) = taken else {
             class.shed.fetch_add(1, Ordering::Relaxed);
             lane.count_shed(now);
+            class.is_expected(time, lane.retry_after(now, 1.0));
             return None;
         };
         class.admitted.fetch_add(1, Ordering::Relaxed);
@@ -274,7 +278,9 @@ impl Tenant {
 
     fn is_idle(&self, time: u64, after: u64) -> bool {
         let is_idle = |class: &Class| {
-            class.in_flight.load(Ordering::Relaxed) == 0 && !class.asked_within(time, after)
+            class.in_flight.load(Ordering::Relaxed) == 0
+                && !class.asked_within(time, after)
+                && !class.may_return(time)
         };
         // One that has just come has not asked yet.
         time.saturating_sub(self.came) > after && self.classes.iter().all(is_idle)
@@ -306,9 +312,22 @@ impl Class {
 
     /// Whether the tenant is still one of the lane's.
     fn stays(&self, time: u64) -> bool {
-        let stays = self.asked_within(time, ACTIVE) || self.in_flight.load(Ordering::Relaxed) > 0;
+        let stays = self.asked_within(time, ACTIVE)
+            || self.in_flight.load(Ordering::Relaxed) > 0
+            || self.may_return(time);
         self.active.store(stays, Ordering::Relaxed);
         stays
+    }
+
+    /// It was shed, and told to come again after `retry` at the latest. Forgotten meanwhile, it
+    /// would find the lane as full as before, however often it comes when it is told to.
+    fn is_expected(&self, time: u64, retry: Duration) {
+        let until = time + millis(retry) + ACTIVE;
+        self.expected_until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    fn may_return(&self, time: u64) -> bool {
+        time < self.expected_until.load(Ordering::Relaxed)
     }
 
     fn asked_within(&self, time: u64, period: u64) -> bool {

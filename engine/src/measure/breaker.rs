@@ -240,11 +240,13 @@ impl Breaker {
     }
 
     /// What it measures, for the gates and the user. Reading changes nothing: an open breaker
-    /// whose cool-down has passed reads open until a call is admitted as its probe.
+    /// whose cool-down has passed reads half-open, and the next call is admitted as its probe.
     pub fn reading(&self, now: Duration) -> BreakerReading {
         let shared = &*self.0;
         let state = match *shared.phase.lock() {
             Phase::Closed { .. } => BreakerState::Closed,
+            // As the next call finds it: nobody would come to one that says it is open for good.
+            Phase::Open { until, .. } if now >= until => BreakerState::HalfOpen,
             Phase::Open { .. } => BreakerState::Open,
             Phase::HalfOpen { .. } => BreakerState::HalfOpen,
         };
