@@ -132,6 +132,30 @@ fn equal_floods() {
     }
 }
 
+/// What does not divide is used, and in the long run by all alike, however long the calls are.
+#[test]
+fn what_is_left_over() {
+    const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+    for (limit, count) in [(5, 3), (7, 4), (12, 7), (10, 3)] {
+        for takes in [20, 100, 130, 400, 1_000] {
+            let (tenants, lanes) = tenants(&TenantPolicy::default(), [1, limit]);
+            let flood = |tenant: &&'static str| Load {
+                tenant,
+                class: BATCH,
+                per_second: 1_000,
+                takes,
+            };
+            let loads: Vec<_> = NAMES[..count].iter().map(flood).collect();
+            let rates = run(&tenants, &lanes, &loads);
+            let share = f64::from(limit) * 1_000.0 / takes as f64 / count as f64;
+            assert!(
+                rates.iter().all(|rate| within_a_tenth(*rate, share)),
+                "{limit} places, {takes} ms: {rates:?} for {share}"
+            );
+        }
+    }
+}
+
 /// A tenant that is alone may use all, again once the others have been silent for a second; one
 /// that comes gets its share as the others drain.
 #[test]

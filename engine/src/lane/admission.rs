@@ -135,10 +135,15 @@ impl Lane {
         self.set_limit(algorithm.limit());
     }
 
-    /// The part of the limit that each of its tenants has; at least one.
-    pub(super) fn share(&self) -> u32 {
+    /// The part of the limit that a tenant has; at least one. What is left when all have the same
+    /// goes to those whose `turn`, from 1, it is, one place for each; 0 has no turn.
+    pub(super) fn share(&self, turn: u32) -> u32 {
         let tenants = self.0.tenants.load(Ordering::Relaxed).max(1);
-        (self.limit() / tenants).max(1)
+        let limit = self.limit();
+        match limit / tenants {
+            0 => 1,
+            share => share + u32::from((1..=limit % tenants).contains(&turn)),
+        }
     }
 
     pub(super) fn tenant_came(&self) {

@@ -98,7 +98,7 @@ impl Room {
     /// As [`Permit::try_extra`].
     pub fn try_extra(&self) -> Option<Extra> {
         let share = match &self.tenant {
-            Some((tenant, class)) => Some(Share::take(tenant, *class, self.lane.share())?),
+            Some((tenant, class)) => Some(Share::take(tenant, *class, &self.lane)?),
             None => None,
         };
         self.lane.take()?;
@@ -112,7 +112,7 @@ impl Room {
         let share_is_full = self
             .tenant
             .as_ref()
-            .is_some_and(|(tenant, class)| tenant.in_flight(*class) >= self.lane.share());
+            .is_some_and(|(tenant, class)| tenant.is_full(*class, &self.lane));
         !share_is_full && self.lane.in_flight() < self.lane.limit()
     }
 }

@@ -33,8 +33,8 @@ const OTHER: &str = "other";
 ///
 /// A tenant's share of a lane is its limit, divided by the tenants that use it: that have a call
 /// in flight, asked within the last second, or were shed and are due back: until a second after
-/// the latest time that they may have been told (counted ten times a second). It is rounded down,
-/// and at least one. A tenant that is alone has all of it; one that comes to a full lane gets its
+/// the latest time that they may have been told (counted ten times a second). It is at least one; what
+/// a division leaves over they have in turn. A tenant that is alone has all of it; one that comes to a full lane gets its
 /// share as soon as the calls of those who are over theirs have ended.
 ///
 /// Tenants are known by name, up to [`TenantPolicy::most`] of them; those who come when the table
@@ -89,6 +89,8 @@ struct Class {
     active: AtomicBool,
     /// One more than when it last asked; zero is never.
     asked: AtomicU64,
+    /// Its place in the line of those who have what is left over, from 1; zero is none yet.
+    turn: AtomicU32,
     /// Who was shed is expected back until then, and its share is kept for it.
     expected_until: AtomicU64,
     admitted: AtomicU64,
@@ -152,8 +154,8 @@ impl Tenants {
         let lane = &self.lanes[lane];
         self.recount(time);
         class.asks(time, lane);
-        let taken = Share::take(&tenant, number, lane.share())
-            .and_then(|share| Some((lane.take()?, share)));
+        let taken =
+            Share::take(&tenant, number, lane).and_then(|share| Some((lane.take()?, share)));
         // Relaxed: counts.
         let Some((in_flight, share)) = taken else {
             class.shed.fetch_add(1, Ordering::Relaxed);
@@ -255,9 +257,21 @@ impl Tenants {
         self.forget_idle(time);
         let known = self.known.load();
         for (number, lane) in self.lanes.iter().enumerate() {
-            let everybody = known.values().chain([&self.other]);
-            let active = everybody.filter(|tenant| tenant.classes[number].stays(time));
-            lane.set_tenants(active.count() as u32);
+            let everybody = || {
+                let tenants = known.values().chain([&self.other]);
+                tenants.map(|tenant| &tenant.classes[number])
+            };
+            let count = everybody().filter(|class| class.stays(time)).count() as u32;
+            // Each in its turn has what is left over, so that in the long run all have the same.
+            // Not one after the other: a turn that came as often as a call ends would be the same
+            // tenant's each time (Fibonacci hashing spreads any sequence of steps).
+            let first = ((time / RECOUNT).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
+            let active = everybody().filter(|class| class.active.load(Ordering::Relaxed));
+            for (turn, class) in active.enumerate() {
+                let turn = first.wrapping_add(turn as u32) % count.max(1);
+                class.turn.store(turn + 1, Ordering::Relaxed);
+            }
+            lane.set_tenants(count);
         }
     }
 }
@@ -274,6 +288,12 @@ impl Tenant {
     /// The tenant's calls in flight in the lane of this number.
     pub(super) fn in_flight(&self, lane: usize) -> u32 {
         self.classes[lane].in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Whether the tenant has no place left of its share.
+    pub(super) fn is_full(&self, lane_number: usize, lane: &Lane) -> bool {
+        let class = &self.classes[lane_number];
+        self.in_flight(lane_number) >= class.share(lane)
     }
 
     fn is_idle(&self, time: u64, after: u64) -> bool {
@@ -299,6 +319,10 @@ impl Tenant {
 
 // Relaxed throughout: counts, flags and times that guard no other data.
 impl Class {
+    fn share(&self, lane: &Lane) -> u32 {
+        lane.share(self.turn.load(Ordering::Relaxed))
+    }
+
     /// Counts the tenant among the lane's, unless it is already.
     fn asks(&self, time: u64, lane: &Lane) {
         // Not each time: a store would take the cache line from those who read it.
@@ -343,8 +367,9 @@ impl Class {
 }
 
 impl Share {
-    /// A place, if fewer than `share` are taken.
-    pub(super) fn take(tenant: &Arc<Tenant>, class: usize, share: u32) -> Option<Self> {
+    /// A place, if the tenant's share of the lane has one.
+    pub(super) fn take(tenant: &Arc<Tenant>, class: usize, lane: &Lane) -> Option<Self> {
+        let share = tenant.classes[class].share(lane);
         let places = &tenant.classes[class].in_flight;
         let mut taken = places.load(Ordering::Relaxed);
         loop {
