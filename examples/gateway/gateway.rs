@@ -1,6 +1,6 @@
 //! A running gateway: its replicas, its channel to them, and its gRPC front.
 
-use std::{error::Error, net::SocketAddr, sync::Arc};
+use std::{error::Error, future::Future, net::SocketAddr, sync::Arc};
 
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -9,6 +9,7 @@ use tonic_hedge::{HedgedChannel, InheritLayer, Lanes};
 
 use crate::{
     api::chat_server::ChatServer,
+    closing::{Closing, bind},
     fleet::Fleet,
     front::Front,
     memory::Memory,
@@ -26,11 +27,13 @@ pub(crate) struct Gateway {
     pub(crate) lanes: Option<Lanes>,
     pub(crate) front: Front,
     addr: SocketAddr,
+    closing: Closing,
     server: JoinHandle<()>,
 }
 
 impl Gateway {
-    /// Starts one that serves gRPC at `addr`; port 0 is any that is free.
+    /// Starts one that serves gRPC at `addr`; port 0 is any that is free. A replica is connected
+    /// then.
     pub(crate) async fn start(
         kind: Kind,
         addr: SocketAddr,
@@ -44,10 +47,14 @@ impl Gateway {
             Kind::Whole => Some(policy::lanes(memory, meters)?),
         };
         let front = Front::new(channel.clone(), Arc::clone(&fleet.tokens));
-        let listener = TcpListener::bind(addr).await?;
+        let listener = bind("--grpc", addr).await?;
         let addr = listener.local_addr()?;
-        let serving = serve(front.clone(), lanes.clone(), listener);
+        channel.connect().await?;
+        let closing = Closing::default();
+        let serving = serve(front.clone(), lanes.clone(), listener, closing.asked());
+        let open = closing.open();
         let server = tokio::spawn(async move {
+            let _open = open;
             if let Err(error) = serving.await {
                 eprintln!("gateway {addr}: {error}");
             }
@@ -58,8 +65,14 @@ impl Gateway {
             lanes,
             front,
             addr,
+            closing,
             server,
         })
+    }
+
+    /// Takes no more calls, and waits for those that are under way, for a while.
+    pub(crate) async fn close(&self) {
+        self.closing.close().await;
     }
 
     pub(crate) fn uri(&self) -> String {
@@ -77,6 +90,7 @@ async fn serve(
     front: Front,
     lanes: Option<Lanes>,
     listener: TcpListener,
+    closing: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let server = Server::builder().max_concurrent_streams(STREAMS);
@@ -89,14 +103,14 @@ async fn serve(
             let mut server = server.layer(InheritLayer::new());
             server
                 .add_service(service)
-                .serve_with_incoming(incoming)
+                .serve_with_incoming_shutdown(incoming, closing)
                 .await
         }
         None => {
             let mut server = server.layer(InheritLayer::new());
             server
                 .add_service(service)
-                .serve_with_incoming(incoming)
+                .serve_with_incoming_shutdown(incoming, closing)
                 .await
         }
     }

@@ -10,6 +10,7 @@
 
 mod api;
 mod args;
+mod closing;
 mod fleet;
 mod front;
 mod gateway;
@@ -50,16 +51,13 @@ use web::Web;
 async fn main() -> ExitCode {
     let done = match args::parse(std::env::args().skip(1)) {
         Ok(Args::Serve(asked)) => serve(&asked).await,
-        Ok(Args::Load(asked)) => load::load(&asked).await.map(|text| {
-            print!("{text}");
-            true
-        }),
+        Ok(Args::Load(asked)) => load::load(&asked).await,
         Ok(Args::Help) => {
             print!("{}", args::HELP);
             Ok(true)
         }
         Err(wrong) => {
-            eprintln!("{wrong}\n\n{}", args::HELP);
+            eprintln!("{wrong}; --help says what there is");
             return ExitCode::from(2);
         }
     };
@@ -77,7 +75,7 @@ async fn main() -> ExitCode {
 async fn serve(asked: &Serve) -> Result<bool, Box<dyn Error>> {
     let metrics = Metrics::new()?;
     let learned = asked.learned.as_deref();
-    let memory = learned.map(Memory::read).unwrap_or_default();
+    let memory = learned.map(Memory::open).transpose()?.unwrap_or_default();
     let gateway = Gateway::start(Kind::Whole, asked.grpc, &memory, metrics.provider()).await?;
     let gateway = Arc::new(gateway);
     let phase = web::Phase::default();
@@ -105,8 +103,10 @@ async fn serve(asked: &Serve) -> Result<bool, Box<dyn Error>> {
     }
     if asked.stay {
         stopped().await?;
+        tokio::join!(web.close(), gateway.close());
         if let Some(path) = learned {
-            Memory::write(&gateway, path)?;
+            let wrong = |error| format!("--learned {}: {error}", path.display());
+            Memory::write(&gateway, path).map_err(wrong)?;
         }
     }
     Ok(holds)

@@ -2,30 +2,39 @@
 
 use std::{fs, io, path::Path, time::Duration};
 
-use serde_json::{Value, json};
-use tonic_hedge::{Builder, Lanes};
+use serde_json::json;
+use tonic_hedge::{Builder, Lanes, LanesLearned, Learned};
 
 use crate::gateway::Gateway;
 
 /// What is older says little of a region's speed, and nothing of how much there is to do.
 const MOST_AGE: Duration = Duration::from_secs(600);
 
-/// As it was read; empty without a file, or where it is none of ours.
-#[derive(Debug, Default)]
+/// As it was read; empty without a file.
+#[derive(Debug, Default, serde::Deserialize)]
 pub(crate) struct Memory {
-    channel: Value,
-    lanes: Value,
+    channel: Option<Learned>,
+    lanes: Option<LanesLearned>,
 }
 
 impl Memory {
-    pub(crate) fn read(path: &Path) -> Self {
-        let text = fs::read(path).unwrap_or_default();
-        let mut value: Value = serde_json::from_slice(&text).unwrap_or_default();
-        let mut part = |name| value.get_mut(name).map(Value::take).unwrap_or_default();
-        Self {
-            channel: part("channel"),
-            lanes: part("lanes"),
-        }
+    /// Reads the file, and makes sure that it can be written when this life is over.
+    ///
+    /// # Errors
+    /// The file is none of ours: it is not to be lost at the end of this life. Or its folder is not
+    /// there to be written.
+    pub(crate) fn open(path: &Path) -> Result<Self, String> {
+        let wrong =
+            |error: &dyn std::fmt::Display| format!("--learned {}: {error}", path.display());
+        let memory = match fs::read(path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| wrong(&error))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::default(),
+            Err(error) => return Err(wrong(&error)),
+        };
+        let new = path.with_extension("new");
+        let written = fs::write(&new, "").and_then(|()| fs::remove_file(&new));
+        written.map_err(|error| wrong(&error))?;
+        Ok(memory)
     }
 
     pub(crate) fn write(gateway: &Gateway, path: &Path) -> io::Result<()> {
@@ -40,15 +49,15 @@ impl Memory {
     }
 
     pub(crate) fn of_channel(&self, builder: Builder) -> Builder {
-        match serde_json::from_value(self.channel.clone()) {
-            Ok(learned) => builder.resume(learned, MOST_AGE),
-            Err(_) => builder,
+        match &self.channel {
+            Some(learned) => builder.resume(learned.clone(), MOST_AGE),
+            None => builder,
         }
     }
 
     pub(crate) fn of_lanes(&self, lanes: &Lanes) {
-        if let Ok(learned) = serde_json::from_value(self.lanes.clone()) {
-            lanes.resume_from(&learned, MOST_AGE);
+        if let Some(learned) = &self.lanes {
+            lanes.resume_from(learned, MOST_AGE);
         }
     }
 }

@@ -64,13 +64,15 @@ impl Remote {
             stream.read_to_string(&mut text).await?;
             io::Result::Ok(text)
         })
-        .await??;
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        .map_err(|error| io::Error::other(format!("http://{host}{path}: {error}")))?;
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         match head.starts_with("HTTP/1.1 200") {
             true => Ok(body.to_owned()),
             false => {
                 let status = head.lines().next().unwrap_or("nothing");
-                Err(io::Error::other(format!("{host}{path}: {status}")))
+                Err(io::Error::other(format!("http://{host}{path}: {status}")))
             }
         }
     }

@@ -1,8 +1,10 @@
 //! What the page shows, as JSON.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tonic_hedge::{EndpointMeasured, Lanes, Measured, MethodMeasured};
+use tonic_hedge::{EndpointMeasured, LaneMeasured, Lanes, Measured, MethodMeasured};
 
 use crate::{
     api,
@@ -35,7 +37,7 @@ pub(crate) fn stats(gateway: &Gateway, phase: Option<&str>, up: f64) -> Value {
         },
         "regions": regions.map(|it| region(it, &measured)).collect::<Vec<_>>(),
         "hedging": hedging(measured.method(api::METHOD)),
-        "lanes": lanes,
+        "lanes": lanes.iter().map(lane).collect::<Vec<_>>(),
         "breaker": measured.breakers.first().map(|breaker| json!({
             "state": breaker.state.name(),
             "error_rate": breaker.error_rate,
@@ -59,11 +61,23 @@ fn seen(seen: &Seen) -> Value {
     })
 }
 
+fn lane(lane: &LaneMeasured) -> Value {
+    let mut value = json!(lane);
+    if let Some(lane_value) = value.as_object_mut() {
+        lane_value.remove("held");
+        lane_value.insert("held_ms".to_owned(), json!(lane.held.map(ms)));
+    }
+    value
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
 fn region(region: &Region, measured: &Measured) -> Value {
     let method = measured.method(api::METHOD);
     let estimates = method.map_or(&[][..], |method| &method.estimates);
     let estimate = estimates.iter().find(|it| &*it.name == region.name);
-    let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let here = |it: &&EndpointMeasured| it.locality.as_deref() == Some(region.name);
     let replicas = measured.endpoints.iter().filter(here);
     json!({

@@ -228,15 +228,64 @@ async fn a_memory_from_life_to_life() {
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains(METHOD), "{text}");
 
-    let memory = Memory::read(&file);
+    let memory = Memory::open(&file).unwrap();
     let second = Gateway::start(Kind::Whole, any, &memory, metrics.provider());
     assert_eq!(limit(&second.await.unwrap()), 37);
 
-    std::fs::write(&file, "{\"lanes\": 7, \"channel\": ").unwrap();
-    let memory = Memory::read(&file);
+    // What is none of ours is not overwritten when this life is over.
+    for wrong in ["{\"lanes\": 7, \"channel\": ", "{\"lanes\": 7}", "[]", ""] {
+        std::fs::write(&file, wrong).unwrap();
+        let error = Memory::open(&file).unwrap_err();
+        assert!(error.contains(&*file.to_string_lossy()), "{error}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), wrong);
+    }
+    std::fs::remove_file(&file).unwrap();
+    let memory = Memory::open(&file).unwrap();
     let third = Gateway::start(Kind::Whole, any, &memory, metrics.provider());
     assert_eq!(limit(&third.await.unwrap()), 20);
-    std::fs::remove_file(&file).unwrap();
+    assert!(!file.exists());
+    let nowhere = file.with_extension("").join("learned.json");
+    let error = Memory::open(&nowhere).unwrap_err();
+    assert!(error.contains("learned.json"), "{error}");
+}
+
+/// An address that is taken is named, and so is the argument that asked for it.
+#[tokio::test]
+async fn an_address_that_is_taken() {
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = taken.local_addr().unwrap();
+    let metrics = Metrics::new().unwrap();
+    let memory = Memory::default();
+    let gateway = Gateway::start(Kind::Plain, addr, &memory, metrics.provider()).await;
+    let error = gateway.err().unwrap().to_string();
+    assert!(error.starts_with(&format!("--grpc: {addr}: ")), "{error}");
+}
+
+/// Who is being answered is answered to the end.
+#[tokio::test]
+async fn a_gateway_that_closes() {
+    let metrics = Metrics::new().unwrap();
+    let gateway = start(Kind::Whole, &metrics).await;
+    let any = (Ipv4Addr::LOCALHOST, 0).into();
+    let shown = Arc::clone(&gateway);
+    let web = Web::start(shown, metrics, web::Phase::default(), any).await;
+    let web = web.unwrap();
+    let mut client = ChatClient::connect(gateway.uri()).await.unwrap();
+    let mut answer = client.stream(request(5, 40)).await.unwrap().into_inner();
+    assert!(answer.message().await.unwrap().is_some());
+    let rest = tokio::spawn(async move {
+        let mut tokens = 1;
+        while answer.message().await.unwrap().is_some() {
+            tokens += 1;
+        }
+        tokens
+    });
+    // One that keeps its connection without asking is not waited for.
+    let idle = tokio::net::TcpStream::connect(web.uri().replace("http://", "")).await;
+    tokio::join!(web.close(), gateway.close());
+    assert_eq!(rest.await.unwrap(), 40);
+    assert!(ChatClient::connect(gateway.uri()).await.is_err());
+    drop(idle);
 }
 
 /// One line of text over HTTP/1, as `curl` would have it.
@@ -267,11 +316,12 @@ async fn the_web_side() {
     };
     let get = |path| format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
 
+    // Before any call: a process that is asked whether it is ready gets none yet.
+    let health = http(&web, &get("/healthz")).await;
+    assert!(health.ends_with("ok\n"), "{health}");
     let answer = http(&web, &post("/chat", "", "Why?")).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("slow"), "{answer}");
-    let health = http(&web, &get("/healthz")).await;
-    assert!(health.ends_with("ok\n"), "{health}");
     let page = http(&web, &get("/")).await;
     assert!(page.contains("default-src 'none'"), "{page}");
     let metrics = http(&web, &get("/metrics")).await;
@@ -282,6 +332,16 @@ async fn the_web_side() {
     let slow = post("/region/east?floor_ms=250&errors=0.5", "", "");
     let changed = http(&web, &slow).await;
     assert!(changed.starts_with("HTTP/1.1 200"), "{changed}");
+    assert!(changed.contains("\"floor_ms\":250.0"), "{changed}");
+    for (origin, code) in [("http://x", 200), ("http://y", 403), ("null", 403)] {
+        let asked = post(
+            "/region/west?errors=0",
+            &format!("origin: {origin}\r\n"),
+            "",
+        );
+        let answer = http(&web, &asked).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{answer}");
+    }
     let east = gateway.fleet.region("east").unwrap();
     assert_eq!(east.floor(), Duration::from_millis(250));
     assert_eq!(east.errors(), 0.5);
@@ -299,7 +359,8 @@ async fn the_web_side() {
         .unwrap();
     assert_eq!((east.floor(), east.errors()), (Duration::ZERO, 0.0));
     let nowhere = Region::new("north");
-    assert!(remote.change(&nowhere).await.is_err());
+    let error = remote.change(&nowhere).await.unwrap_err().to_string();
+    assert!(error.contains("/region/north"), "{error}");
     for wrong in ["127.0.0.1:1", "http://", "http://a/b"] {
         assert!(Remote::new(wrong).is_err(), "{wrong}");
     }
@@ -321,6 +382,7 @@ async fn the_web_side() {
     let shed = http(&web, &post("/chat", batch, "Why?")).await;
     assert!(shed.starts_with("HTTP/1.1 429"), "{shed}");
     assert!(shed.to_lowercase().contains("retry-after: "), "{shed}");
+    assert!(shed.contains("the lane batch has no place"), "{shed}");
 }
 
 /// All phases in some seconds: whoever came is accounted for, and all numbers are there.
@@ -337,7 +399,7 @@ async fn a_short_replay() {
     for side in ["breaker_and_budget", "hedges_and_lanes"] {
         let mut sessions = 0;
         for phase in Phase::ALL {
-            let interactive = &json[side]["phases"][phase.name()]["interactive"];
+            let interactive = &json[side]["phases"][phase.key()]["interactive"];
             sessions += interactive["sessions"].as_u64().unwrap();
         }
         assert_eq!(sessions as usize, plan.schedule(0).len());

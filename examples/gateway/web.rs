@@ -5,21 +5,29 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use axum::{
     Router,
     body::Body,
-    extract::{Path, Query, State},
+    extract::{Path, Query, Request, State},
     http::{
-        HeaderName, StatusCode,
-        header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, RETRY_AFTER},
+        HeaderMap, HeaderName, Method, StatusCode,
+        header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER},
     },
+    middleware::{Next, from_fn, map_response},
     response::{Html, IntoResponse, Response},
     routing::{get, post},
 };
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
-use tokio::{net::TcpListener, task::JoinHandle, time::Instant};
+use serde_json::json;
+use tokio::{task::JoinHandle, time::Instant};
 use tonic::{Code, Status};
 use tonic_hedge::{BreakerState, EndpointState, InheritLayer};
 
-use crate::{api::ChatRequest, gateway::Gateway, metrics::Metrics, stats::stats};
+use crate::{
+    api::ChatRequest,
+    closing::{Closing, bind},
+    gateway::Gateway,
+    metrics::Metrics,
+    stats::stats,
+};
 
 /// The page. It asks nobody but this server.
 const PAGE: &str = include_str!("page.html");
@@ -34,6 +42,7 @@ pub(crate) type Phase = Arc<Mutex<Option<&'static str>>>;
 /// Dropped, it is gone.
 pub(crate) struct Web {
     addr: SocketAddr,
+    closing: Closing,
     server: JoinHandle<()>,
 }
 
@@ -52,7 +61,7 @@ impl Web {
         phase: Phase,
         addr: SocketAddr,
     ) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(addr).await?;
+        let listener = bind("--web", addr).await?;
         let addr = listener.local_addr()?;
         let router = router(Shown {
             gateway,
@@ -60,12 +69,25 @@ impl Web {
             phase,
             began: Instant::now(),
         });
+        let closing = Closing::default();
+        let (asked, open) = (closing.asked(), closing.open());
         let server = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
+            let _open = open;
+            let serving = axum::serve(listener, router).with_graceful_shutdown(asked);
+            if let Err(error) = serving.await {
                 eprintln!("page {addr}: {error}");
             }
         });
-        Ok(Self { addr, server })
+        Ok(Self {
+            addr,
+            closing,
+            server,
+        })
+    }
+
+    /// Takes no more requests, and waits for those that are under way, for a while.
+    pub(crate) async fn close(&self) {
+        self.closing.close().await;
     }
 
     pub(crate) fn uri(&self) -> String {
@@ -86,6 +108,7 @@ fn router(shown: Shown) -> Router {
     if let Some(lanes) = &shown.gateway.lanes {
         chat = chat.layer(lanes.server_layer());
     }
+    chat = chat.layer(map_response(shed));
     Router::new()
         .route("/", get(page))
         .route("/healthz", get(health))
@@ -93,7 +116,39 @@ fn router(shown: Shown) -> Router {
         .route("/metrics", get(exported))
         .route("/region/{name}", post(change))
         .merge(chat)
+        .layer(from_fn(from_here))
         .with_state(shown)
+}
+
+/// Refuses what a page from elsewhere asks a browser to change: who is on this machine may, but not
+/// whoever's pages they look at.
+async fn from_here(request: Request, next: Next) -> Response {
+    let changes = request.method() != Method::GET;
+    if changes && is_from_elsewhere(request.headers()) {
+        return (StatusCode::FORBIDDEN, "not from another page\n").into_response();
+    }
+    next.run(request).await
+}
+
+/// A browser says whose page it is that asks; others say nothing.
+fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(ORIGIN) else {
+        return false;
+    };
+    let origin = origin.to_str().ok().and_then(|it| it.split_once("://"));
+    let host = headers.get(HOST).and_then(|it| it.to_str().ok());
+    origin.is_none_or(|(_, page)| Some(page) != host)
+}
+
+/// A lane's refusal is nothing but a head.
+async fn shed(response: Response) -> Response {
+    let header = |name| response.headers().get(name).and_then(|it| it.to_str().ok());
+    let Some(lane) = header("x-lane-shed") else {
+        return response;
+    };
+    let again = header(RETRY_AFTER.as_str()).unwrap_or("1");
+    let text = format!("the lane {lane} has no place: come again in {again} s\n");
+    response.map(|_| Body::from(text))
 }
 
 async fn page() -> impl IntoResponse {
@@ -154,7 +209,9 @@ async fn change(
             }
         }
     }
-    (StatusCode::OK, String::new())
+    let (floor_ms, errors) = (region.floor().as_secs_f64() * 1e3, region.errors());
+    let set = json!({"name": region.name, "floor_ms": floor_ms, "errors": errors});
+    (StatusCode::OK, format!("{set}\n"))
 }
 
 /// The body is the prompt; the answer comes as text, token by token.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::{Code, Request, Status, metadata::MetadataValue, transport::Channel};
+use tonic_hedge::StatusExt as _;
 
 use super::plan::Phase;
 use crate::{
@@ -192,12 +193,12 @@ fn metadata(
 }
 
 fn is_shed(status: &Status) -> bool {
-    status.metadata().contains_key("x-lane-shed")
+    status.shed_by().is_some()
 }
 
 /// When to come again; both ways of saying it have to be there.
 fn retry_after(status: &Status) -> Option<Duration> {
-    let value = status.metadata().get("grpc-retry-pushback-ms")?;
-    let millis = value.to_str().ok()?.parse().ok()?;
-    (!status.details().is_empty()).then(|| Duration::from_millis(millis))
+    let both =
+        !status.details().is_empty() && status.metadata().contains_key("grpc-retry-pushback-ms");
+    status.retry_after().filter(|_| both)
 }

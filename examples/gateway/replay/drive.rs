@@ -1,5 +1,10 @@
 //! Plays a plan's traffic, to as many gateways at once as there are.
 
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+};
+
 use tokio::{
     task::{JoinError, JoinSet},
     time::{Instant, sleep_until},
@@ -49,23 +54,33 @@ impl Callers {
 }
 
 /// Each call of the plan goes to every gateway at the same time. Returns when the last one has
-/// ended, with what each gateway's callers saw.
+/// ended, with what each gateway's callers saw; or when `stop` has, with what they saw until then, and
+/// what it ended with. Batch workers that are stopped have seen nothing.
 ///
 /// # Errors
 /// A call panicked.
-pub(crate) async fn drive(
+pub(crate) async fn drive<S: Future>(
     plan: &Plan,
     seed: u64,
     start: Instant,
     gateways: &[Callers],
-) -> Result<Vec<Saw>, JoinError> {
+    stop: S,
+) -> Result<(Vec<Saw>, Option<S::Output>), JoinError> {
     let mut sides: Vec<(JoinSet<Session>, JoinSet<Vec<Job>>)> =
         gateways.iter().map(|_| Default::default()).collect();
     let (begin, end) = plan.span(Phase::Slow);
     let mut flooded = false;
     let mut saw: Vec<_> = gateways.iter().map(|_| Saw::default()).collect();
+    let mut stop = pin!(stop);
+    let mut stopped = None;
     for (call, at) in (FIRST_CALL..).zip(plan.schedule(seed)) {
-        sleep_until(start + at).await;
+        tokio::select! {
+            () = sleep_until(start + at) => {}
+            why = &mut stop => {
+                stopped = Some(why);
+                break;
+            }
+        }
         if at >= begin && !std::mem::replace(&mut flooded, true) {
             for (side, callers) in sides.iter_mut().zip(gateways) {
                 for number in 0..u64::from(plan.workers) {
@@ -82,12 +97,28 @@ pub(crate) async fn drive(
         }
     }
     for (side, saw) in sides.iter_mut().zip(&mut saw) {
-        while let Some(session) = side.0.join_next().await {
+        while let Some(session) = next(&mut side.0, stop.as_mut(), &mut stopped).await {
             saw.sessions.push(session?);
         }
-        while let Some(jobs) = side.1.join_next().await {
+        while let Some(jobs) = next(&mut side.1, stop.as_mut(), &mut stopped).await {
             saw.jobs.extend(jobs?);
         }
     }
-    Ok(saw)
+    Ok((saw, stopped))
+}
+
+/// What ends next; once stopped, only what has ended already.
+async fn next<T: 'static, S: Future>(
+    tasks: &mut JoinSet<T>,
+    stop: Pin<&mut S>,
+    stopped: &mut Option<S::Output>,
+) -> Option<Result<T, JoinError>> {
+    if stopped.is_none() {
+        tokio::select! {
+            biased;
+            ended = tasks.join_next() => return ended,
+            why = stop => *stopped = Some(why),
+        }
+    }
+    tasks.try_join_next()
 }

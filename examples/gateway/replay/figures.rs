@@ -90,7 +90,7 @@ impl Figures {
         let phases: serde_json::Map<_, _> = phases
             .map(|(phase, (interactive, sent))| {
                 let both = json!({"interactive": interactive.json(), "sent": sent.json()});
-                (phase.name().to_owned(), both)
+                (phase.key().to_owned(), both)
             })
             .collect();
         json!({

@@ -8,7 +8,7 @@ mod holds;
 pub(crate) mod plan;
 mod table;
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, future::pending, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{
@@ -61,8 +61,9 @@ pub(crate) async fn replay(
         phase,
     )));
     let sent = measure(plan, start, &sides);
-    let (saw, sent) = tokio::join!(drive(plan, SEED, start, &callers), sent);
-    let (saw, seconds) = (saw?, start.elapsed().as_secs_f64());
+    let played = drive(plan, SEED, start, &callers, pending::<()>());
+    let (saw, sent) = tokio::join!(played, sent);
+    let ((saw, _), seconds) = (saw?, start.elapsed().as_secs_f64());
     let cpu = (cpu::seconds() - cpu) / seconds / cores();
     drop(directing);
     // A loser's end travels to its replica.
@@ -98,14 +99,29 @@ impl Drop for Directing {
 
 /// Does to both fleets what the plan says.
 async fn direct(plan: Plan, start: Instant, sides: [Arc<Gateway>; 2], phase: web::Phase) {
+    let mut told = Told::default();
     loop {
         let at = start.elapsed();
+        told.tell(&plan, at);
         *phase.lock() = Some(plan.phase(at).name());
         let wanted = Directed::of(&plan, at);
         for region in sides.iter().flat_map(|it| &it.fleet.regions) {
             wanted.tell(region);
         }
         sleep(STEP).await;
+    }
+}
+
+/// Says on the standard error when a phase begins: for minutes there is nothing else to read.
+#[derive(Default)]
+pub(crate) struct Told(Option<Phase>);
+
+impl Told {
+    pub(crate) fn tell(&mut self, plan: &Plan, at: Duration) {
+        let phase = plan.phase(at);
+        if self.0.replace(phase) != Some(phase) {
+            eprintln!("{:4.0} s  {}", at.as_secs_f64(), phase.name());
+        }
     }
 }
 

@@ -28,6 +28,17 @@ impl Phase {
         Self::After,
     ];
 
+    /// In JSON.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Steady => "steady",
+            Self::Errors => "error_ramp",
+            Self::Calm => "calm",
+            Self::Slow => "slow_region",
+            Self::After => "after",
+        }
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Steady => "steady",
