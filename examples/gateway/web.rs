@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::{Path, Query, Request, State},
     http::{
-        HeaderMap, HeaderName, Method, StatusCode,
+        HeaderMap, HeaderValue, Method, StatusCode,
         header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER},
     },
     middleware::{Next, from_fn, map_response},
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{task::JoinHandle, time::Instant};
 use tonic::{Code, Status};
-use tonic_hedge::{BreakerState, EndpointState, InheritLayer};
+use tonic_hedge::{BreakerState, EndpointState, InheritLayer, StatusExt as _};
 
 use crate::{
     api::ChatRequest,
@@ -235,17 +235,17 @@ async fn ask(State(shown): State<Shown>, prompt: String) -> Response {
 }
 
 fn refused(status: &Status) -> Response {
-    let (code, retry): (_, Option<(HeaderName, &str)>) = match status.code() {
-        // A second: HTTP's least.
-        Code::ResourceExhausted => (StatusCode::TOO_MANY_REQUESTS, Some((RETRY_AFTER, "1"))),
-        Code::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, None),
-        Code::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, None),
-        _ => (StatusCode::BAD_GATEWAY, None),
+    let code = match status.code() {
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::BAD_GATEWAY,
     };
     let mut response = (code, format!("{}\n", status.message())).into_response();
-    if let Some((name, value)) = retry {
-        let value = axum::http::HeaderValue::from_static(value);
-        response.headers_mut().insert(name, value);
+    if let Some(retry) = status.retry_after() {
+        // HTTP knows only whole seconds.
+        let seconds = HeaderValue::from(retry.as_secs() + u64::from(retry.subsec_nanos() > 0));
+        response.headers_mut().insert(RETRY_AFTER, seconds);
     }
     response
 }

@@ -16,22 +16,29 @@ pub(crate) const LANE_SHED: HeaderName = HeaderName::from_static("x-lane-shed");
 
 /// The answer of `lane` to a request with these headers, which is to come again after `retry`.
 pub(super) fn response(lane: &Named, headers: &HeaderMap, retry: Duration) -> Response<()> {
-    let mut response = match is_grpc(headers) {
-        true => grpc(lane, retry),
-        false => http(retry),
+    let mut response = match grpc_type(headers) {
+        Some(content_type) => grpc(lane, retry, content_type),
+        None => http(retry),
     };
     response.headers_mut().insert(LANE_SHED, lane.value.clone());
     response.extensions_mut().insert(ShedHere);
     response
 }
 
-fn is_grpc(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(CONTENT_TYPE);
-    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+/// The content type to answer a gRPC call with; `None` if it is none. gRPC-Web's has to come back, or
+/// its client looks no further; it too has a status in the head where there is nothing else.
+fn grpc_type(headers: &HeaderMap) -> Option<HeaderValue> {
+    let value = headers.get(CONTENT_TYPE)?;
+    let rest = value.as_bytes().strip_prefix(b"application/grpc")?;
+    match rest {
+        [] | [b'+' | b';', ..] => Some(HeaderValue::from_static("application/grpc")),
+        [b'-', b'w', b'e', b'b', ..] => Some(value.clone()),
+        _ => None,
+    }
 }
 
 /// A response that is nothing but a status.
-fn grpc(lane: &Named, retry: Duration) -> Response<()> {
+fn grpc(lane: &Named, retry: Duration, content_type: HeaderValue) -> Response<()> {
     let message = format!("the lane {} has no place", lane.name);
     let status = wire::refusal(Code::ResourceExhausted, message, retry);
     let mut response = status.into_http();
@@ -39,6 +46,7 @@ fn grpc(lane: &Named, retry: Duration) -> Response<()> {
     let millis = retry.as_nanos().div_ceil(1_000_000);
     let millis = HeaderValue::from(u32::try_from(millis).unwrap_or(u32::MAX));
     response.headers_mut().insert(wire::PUSHBACK, millis);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 

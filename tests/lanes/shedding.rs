@@ -145,6 +145,31 @@ async fn a_shed_call() {
     assert_eq!(response.status(), 429);
     assert_eq!(response.headers()[RETRY_AFTER], "1");
     assert_eq!(response.headers()["x-lane-shed"], "all");
+    for (asked, answered) in [
+        ("application/grpc+proto", Some("application/grpc")),
+        ("application/grpc; a=b", Some("application/grpc")),
+        (
+            "application/grpc-web+proto",
+            Some("application/grpc-web+proto"),
+        ),
+        (
+            "application/grpc-web-text",
+            Some("application/grpc-web-text"),
+        ),
+        ("application/grpcx", None),
+        ("application/json", None),
+    ] {
+        let request = http::Request::builder().header(CONTENT_TYPE, asked);
+        let response = service
+            .call(request.body(Untouched).unwrap())
+            .await
+            .unwrap();
+        let content_type = response.headers().get(CONTENT_TYPE);
+        assert_eq!(content_type.map(|it| it.to_str().unwrap()), answered);
+        assert_eq!(response.status() == 429, answered.is_none(), "{asked}");
+        let status = response.headers().get("grpc-status");
+        assert_eq!(status.is_some(), answered.is_some(), "{asked}");
+    }
 }
 
 /// A flood that is shed costs no connection: the calls on it that were let in go on.
