@@ -1,6 +1,10 @@
 //! What a gateway has learnt, in a file from one life to the next: limits of lanes, and thresholds.
 
-use std::{fs, io, path::Path, time::Duration};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde_json::json;
 use tonic_hedge::{Builder, Lanes, LanesLearned, Learned};
@@ -10,8 +14,9 @@ use crate::gateway::Gateway;
 /// What is older says little of a region's speed, and nothing of how much there is to do.
 const MOST_AGE: Duration = Duration::from_secs(600);
 
-/// As it was read; empty without a file.
+/// As it was read; empty without a file. One that has more in it is another program's.
 #[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Memory {
     channel: Option<Learned>,
     lanes: Option<LanesLearned>,
@@ -31,7 +36,7 @@ impl Memory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::default(),
             Err(error) => return Err(wrong(&error)),
         };
-        let new = path.with_extension("new");
+        let new = beside(path);
         let written = fs::write(&new, "").and_then(|()| fs::remove_file(&new));
         written.map_err(|error| wrong(&error))?;
         Ok(memory)
@@ -43,7 +48,7 @@ impl Memory {
             "lanes": gateway.lanes.as_ref().map(Lanes::learned),
         });
         // Whole or not at all: a file that is cut off is of no use to the next.
-        let new = path.with_extension("new");
+        let new = beside(path);
         fs::write(&new, learned.to_string())?;
         fs::rename(new, path)
     }
@@ -60,4 +65,12 @@ impl Memory {
             lanes.resume_from(learned, MOST_AGE);
         }
     }
+}
+
+/// Where the file is written before it has its name: no other file's, as one with another extension
+/// might be.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
 }

@@ -233,7 +233,14 @@ async fn a_memory_from_life_to_life() {
     assert_eq!(limit(&second.await.unwrap()), 37);
 
     // What is none of ours is not overwritten when this life is over.
-    for wrong in ["{\"lanes\": 7, \"channel\": ", "{\"lanes\": 7}", "[]", ""] {
+    let others = "{\"name\": \"another program's\"}";
+    for wrong in [
+        "{\"lanes\": 7, \"channel\": ",
+        "{\"lanes\": 7}",
+        others,
+        "[]",
+        "",
+    ] {
         std::fs::write(&file, wrong).unwrap();
         let error = Memory::open(&file).unwrap_err();
         assert!(error.contains(&*file.to_string_lossy()), "{error}");
@@ -247,6 +254,24 @@ async fn a_memory_from_life_to_life() {
     let nowhere = file.with_extension("").join("learned.json");
     let error = Memory::open(&nowhere).unwrap_err();
     assert!(error.contains("learned.json"), "{error}");
+}
+
+/// Nothing but the file is written: neither what has nearly its name, nor, when it is opened, itself.
+#[test]
+fn a_memory_touches_no_other_file() {
+    let folder = std::env::temp_dir().join(format!("gateway-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let ours = "{\"channel\": null, \"lanes\": null}";
+    for (file, text) in [("a.json", ours), ("a.new", "another's"), ("b.new", ours)] {
+        std::fs::write(folder.join(file), text).unwrap();
+    }
+    for file in ["a.json", "b.new"] {
+        Memory::open(&folder.join(file)).unwrap();
+        assert_eq!(std::fs::read_to_string(folder.join(file)).unwrap(), ours);
+    }
+    let others = std::fs::read_to_string(folder.join("a.new")).unwrap();
+    assert_eq!(others, "another's");
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// An address that is taken is named, and so is the argument that asked for it.
