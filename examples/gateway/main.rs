@@ -51,7 +51,7 @@ use web::Web;
 async fn main() -> ExitCode {
     let done = match args::parse(std::env::args().skip(1)) {
         Ok(Args::Serve(asked)) => serve(&asked).await,
-        Ok(Args::Load(asked)) => load::load(&asked).await,
+        Ok(Args::Load(asked)) => load::load(&asked, stopped()).await,
         Ok(Args::Help) => {
             print!("{}", args::HELP);
             Ok(true)

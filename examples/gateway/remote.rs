@@ -1,6 +1,6 @@
 //! A gateway that runs elsewhere, by its web side.
 
-use std::{io, time::Duration};
+use std::{fmt::Display, io, time::Duration};
 
 use serde_json::Value;
 use tokio::{
@@ -8,7 +8,10 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::region::Region;
+use crate::{
+    region::Region,
+    replay::plan::{NONE, Phase},
+};
 
 /// What asks it: HTTP/1 on a connection for each request.
 pub(crate) struct Remote {
@@ -34,8 +37,9 @@ impl Remote {
 
     /// What the page shows.
     pub(crate) async fn stats(&self) -> io::Result<Value> {
-        let body = self.ask("GET", "/stats.json").await?;
-        serde_json::from_str(&body).map_err(io::Error::other)
+        const PATH: &str = "/stats.json";
+        let body = self.ask("GET", PATH).await?;
+        serde_json::from_str(&body).map_err(|error| self.wrong(PATH, error))
     }
 
     /// Makes a region there as this one is.
@@ -47,6 +51,12 @@ impl Remote {
             region.errors()
         );
         self.ask("POST", &path).await.map(|_| ())
+    }
+
+    /// Tells the page there what runs.
+    pub(crate) async fn enter(&self, phase: Option<Phase>) -> io::Result<()> {
+        let key = phase.map_or(NONE, Phase::key);
+        self.ask("POST", &format!("/phase/{key}")).await.map(|_| ())
     }
 
     /// The body of the answer.
@@ -66,14 +76,16 @@ impl Remote {
         })
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-        .map_err(|error| io::Error::other(format!("http://{host}{path}: {error}")))?;
+        .map_err(|error| self.wrong(path, error))?;
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        match head.starts_with("HTTP/1.1 200") {
-            true => Ok(body.to_owned()),
-            false => {
-                let status = head.lines().next().unwrap_or("nothing");
-                Err(io::Error::other(format!("http://{host}{path}: {status}")))
-            }
+        let status = head.lines().next().unwrap_or("no answer");
+        match status.split(' ').nth(1) {
+            Some("200") => Ok(body.to_owned()),
+            _ => Err(self.wrong(path, status)),
         }
+    }
+
+    fn wrong(&self, path: &str, what: impl Display) -> io::Error {
+        io::Error::other(format!("http://{}{path}: {what}", self.host))
     }
 }

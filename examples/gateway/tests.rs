@@ -3,12 +3,15 @@
 use std::{collections::HashMap, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
+use serde_json::json;
 use tokio::time::{Instant, advance, sleep};
 use tonic::{Code, Request};
 
 use crate::{
     api::{ChatRequest, METHOD, chat_client::ChatClient, chat_server::Chat},
+    args::Load,
     gateway::Gateway,
+    load::load,
     memory::Memory,
     metrics::Metrics,
     model::{Model, SLOTS},
@@ -366,13 +369,25 @@ async fn the_web_side() {
         );
         let answer = http(&web, &asked).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{answer}");
+        assert!(
+            answer.contains("content-type: application/json"),
+            "{answer}"
+        );
     }
     let east = gateway.fleet.region("east").unwrap();
     assert_eq!(east.floor(), Duration::from_millis(250));
     assert_eq!(east.errors(), 0.5);
-    for wrong in ["/region/east?errors=2", "/region/east?depth=1"] {
-        let refused = http(&web, &post(wrong, "", "")).await;
+    // What is wrong in a part changes nothing.
+    for wrong in [
+        "floor_ms=7&errors=2",
+        "floor_ms=7&depth=1",
+        "floor_ms=soon",
+        "floor_ms=nan",
+    ] {
+        let refused = http(&web, &post(&format!("/region/east?{wrong}"), "", "")).await;
         assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+        assert!(refused.contains("{\"error\":\""), "{refused}");
+        assert_eq!(east.floor(), Duration::from_millis(250));
     }
 
     // So does a load that plays to it from elsewhere.
@@ -386,6 +401,15 @@ async fn the_web_side() {
     let nowhere = Region::new("north");
     let error = remote.change(&nowhere).await.unwrap_err().to_string();
     assert!(error.contains("/region/north"), "{error}");
+    for (phase, name) in [
+        (Some(Phase::Errors), json!("error ramp")),
+        (None, json!(null)),
+    ] {
+        remote.enter(phase).await.unwrap();
+        assert_eq!(remote.stats().await.unwrap()["phase"], name);
+    }
+    let refused = http(&web, &post("/phase/lunch", "", "")).await;
+    assert!(refused.starts_with("HTTP/1.1 404"), "{refused}");
     for wrong in ["127.0.0.1:1", "http://", "http://a/b"] {
         assert!(Remote::new(wrong).is_err(), "{wrong}");
     }
@@ -407,7 +431,49 @@ async fn the_web_side() {
     let shed = http(&web, &post("/chat", batch, "Why?")).await;
     assert!(shed.starts_with("HTTP/1.1 429"), "{shed}");
     assert!(shed.to_lowercase().contains("retry-after: "), "{shed}");
-    assert!(shed.contains("the lane batch has no place"), "{shed}");
+    let told = "{\"error\":\"the lane batch has no place\"}\n";
+    assert!(shed.ends_with(told), "{shed}");
+}
+
+/// A load that is stopped, or of which something fails, leaves nothing wrong with the regions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_that_is_stopped() {
+    let metrics = Metrics::new().unwrap();
+    let gateway = start(Kind::Whole, &metrics).await;
+    let any = (Ipv4Addr::LOCALHOST, 0).into();
+    let phase = web::Phase::default();
+    let (shown, told) = (Arc::clone(&gateway), Arc::clone(&phase));
+    let web = Web::start(shown, metrics, told, any).await.unwrap();
+    let asked = Load {
+        uri: web.uri(),
+        length: Duration::from_secs(5),
+    };
+    let [west, east] = ["west", "east"].map(|it| gateway.fleet.region(it).unwrap());
+    let fails = || west.errors() > 0.0 && east.errors() > 0.0;
+    let stopped = async {
+        until(fails).await;
+        assert_eq!(*phase.lock(), Some(Phase::Errors));
+        Ok(())
+    };
+    assert!(!load(&asked, stopped).await.unwrap());
+    assert_eq!((west.errors(), east.errors()), (0.0, 0.0));
+    assert_eq!(*phase.lock(), None);
+
+    let no_signals = async {
+        until(fails).await;
+        Err(std::io::Error::other("no signals here"))
+    };
+    assert!(!load(&asked, no_signals).await.unwrap());
+    assert_eq!((west.errors(), east.errors()), (0.0, 0.0));
+
+    // Its gateway goes meanwhile.
+    let gone = async {
+        until(fails).await;
+        drop(web);
+        std::future::pending().await
+    };
+    let error = load(&asked, gone).await.unwrap_err().to_string();
+    assert!(error.contains(&asked.uri), "{error}");
 }
 
 /// All phases in some seconds: whoever came is accounted for, and all numbers are there.
@@ -445,6 +511,9 @@ async fn a_short_replay() {
 
     let seen = stats(&shown, Some("calm"), 1.0);
     assert_eq!(seen["lanes"][1]["name"], "batch");
+    // All times are numbers of a unit that their names tell.
+    assert!(seen["lanes"][0]["held_ms"].is_number(), "{seen}");
+    assert_eq!(seen["lanes"][0]["held"], json!(null));
     assert_eq!(seen["regions"][1]["name"], "east");
     assert_eq!(
         seen["breaker"]["state"].as_str().map(str::is_empty),

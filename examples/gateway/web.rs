@@ -16,7 +16,7 @@ use axum::{
 };
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::Instant};
 use tonic::{Code, Status};
 use tonic_hedge::{BreakerState, EndpointState, InheritLayer, StatusExt as _};
@@ -26,6 +26,7 @@ use crate::{
     closing::{Closing, bind},
     gateway::Gateway,
     metrics::Metrics,
+    replay::plan,
     stats::stats,
 };
 
@@ -36,8 +37,8 @@ const PAGE: &str = include_str!("page.html");
 const POLICY: &str = "default-src 'none'; connect-src 'self'; img-src 'self' data:; \
                       script-src 'unsafe-inline'; style-src 'unsafe-inline'";
 
-/// What the page is told of a replay that runs.
-pub(crate) type Phase = Arc<Mutex<Option<&'static str>>>;
+/// What the page is told of a replay that runs, or of a load from elsewhere.
+pub(crate) type Phase = Arc<Mutex<Option<plan::Phase>>>;
 
 /// Dropped, it is gone.
 pub(crate) struct Web {
@@ -115,6 +116,7 @@ fn router(shown: Shown) -> Router {
         .route("/stats.json", get(numbers))
         .route("/metrics", get(exported))
         .route("/region/{name}", post(change))
+        .route("/phase/{key}", post(enter))
         .merge(chat)
         .layer(from_fn(from_here))
         .with_state(shown)
@@ -125,7 +127,7 @@ fn router(shown: Shown) -> Router {
 async fn from_here(request: Request, next: Next) -> Response {
     let changes = request.method() != Method::GET;
     if changes && is_from_elsewhere(request.headers()) {
-        return (StatusCode::FORBIDDEN, "not from another page\n").into_response();
+        return wrong(StatusCode::FORBIDDEN, "not from another page");
     }
     next.run(request).await
 }
@@ -142,13 +144,30 @@ fn is_from_elsewhere(headers: &HeaderMap) -> bool {
 
 /// A lane's refusal is nothing but a head.
 async fn shed(response: Response) -> Response {
-    let header = |name| response.headers().get(name).and_then(|it| it.to_str().ok());
-    let Some(lane) = header("x-lane-shed") else {
+    let lane = response.headers().get("x-lane-shed");
+    let Some(lane) = lane.filter(|_| response.status() == StatusCode::TOO_MANY_REQUESTS) else {
         return response;
     };
-    let again = header(RETRY_AFTER.as_str()).unwrap_or("1");
-    let text = format!("the lane {lane} has no place: come again in {again} s\n");
-    response.map(|_| Body::from(text))
+    let lane = lane.to_str().unwrap_or_default();
+    let text = format!("the lane {lane} has no place");
+    let (mut head, _) = response.into_parts();
+    let told = wrong(head.status, &text);
+    head.headers.extend(told.headers().clone());
+    Response::from_parts(head, told.into_body())
+}
+
+/// What is wrong, as all answers here that are not for a person say it.
+fn wrong(code: StatusCode, text: &str) -> Response {
+    (code, Json(json!({"error": text}))).into_response()
+}
+
+struct Json(Value);
+
+impl IntoResponse for Json {
+    fn into_response(self) -> Response {
+        let kind = [(CONTENT_TYPE, "application/json")];
+        (kind, format!("{}\n", self.0)).into_response()
+    }
 }
 
 async fn page() -> impl IntoResponse {
@@ -170,48 +189,59 @@ async fn health(State(shown): State<Shown>) -> (StatusCode, &'static str) {
 }
 
 async fn numbers(State(shown): State<Shown>) -> impl IntoResponse {
-    let phase = *shown.phase.lock();
+    let phase = shown.phase.lock().map(plan::Phase::name);
     let up = shown.began.elapsed().as_secs_f64();
-    let body = stats(&shown.gateway, phase, up).to_string();
-    let head = [
-        (CONTENT_TYPE, "application/json"),
-        (CACHE_CONTROL, "no-store"),
-    ];
-    (head, body)
+    let numbers = stats(&shown.gateway, phase, up);
+    ([(CACHE_CONTROL, "no-store")], Json(numbers))
 }
 
 async fn exported(State(shown): State<Shown>) -> Response {
     match shown.metrics.text() {
         Ok(text) => ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        Err(error) => wrong(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 
-/// What a person does to a region: `POST /region/east?floor_ms=560&errors=0.85`.
+/// What a person does to a region: `POST /region/east?floor_ms=560&errors=0.85`. All of it, or nothing.
 async fn change(
     State(shown): State<Shown>,
     Path(name): Path<String>,
-    Query(asked): Query<Vec<(String, f64)>>,
-) -> (StatusCode, String) {
+    Query(asked): Query<Vec<(String, String)>>,
+) -> Response {
     let Some(region) = shown.gateway.fleet.region(&name) else {
-        return (StatusCode::NOT_FOUND, format!("no region {name}\n"));
+        return wrong(StatusCode::NOT_FOUND, &format!("no region {name}"));
     };
+    let (mut floor, mut errors) = (None, None);
     for (key, value) in asked {
-        match (key.as_str(), value) {
+        match (key.as_str(), value.parse()) {
             // A minute is slower than anybody waits.
-            ("floor_ms", 0.0..=60_000.0) => {
-                region.set_floor(Duration::from_secs_f64(value / 1e3));
-            }
-            ("errors", 0.0..=1.0) => region.set_errors(value),
+            ("floor_ms", Ok(ms @ 0.0..=60_000.0)) => floor = Some(ms),
+            ("errors", Ok(share @ 0.0..=1.0)) => errors = Some(share),
             _ => {
-                let wrong = format!("{key}={value}: not floor_ms to 60000, nor errors to 1\n");
-                return (StatusCode::BAD_REQUEST, wrong);
+                let text = format!("{key}={value}: floor_ms is 0 to 60000, errors 0 to 1");
+                return wrong(StatusCode::BAD_REQUEST, &text);
             }
         }
     }
-    let (floor_ms, errors) = (region.floor().as_secs_f64() * 1e3, region.errors());
-    let set = json!({"name": region.name, "floor_ms": floor_ms, "errors": errors});
-    (StatusCode::OK, format!("{set}\n"))
+    if let Some(ms) = floor {
+        region.set_floor(Duration::from_secs_f64(ms / 1e3));
+    }
+    if let Some(share) = errors {
+        region.set_errors(share);
+    }
+    let floor_ms = region.floor().as_secs_f64() * 1e3;
+    let set = json!({"name": region.name, "floor_ms": floor_ms, "errors": region.errors()});
+    Json(set).into_response()
+}
+
+/// What a load from elsewhere tells the page: `POST /phase/calm`, and `none` when it is over.
+async fn enter(State(shown): State<Shown>, Path(key): Path<String>) -> Response {
+    let phase = plan::Phase::ALL.into_iter().find(|it| it.key() == key);
+    if phase.is_none() && key != plan::NONE {
+        return wrong(StatusCode::NOT_FOUND, &format!("no phase {key}"));
+    }
+    *shown.phase.lock() = phase;
+    Json(json!({"phase": phase.map(plan::Phase::name)})).into_response()
 }
 
 /// The body is the prompt; the answer comes as text, token by token.
@@ -241,7 +271,7 @@ fn refused(status: &Status) -> Response {
         Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
         _ => StatusCode::BAD_GATEWAY,
     };
-    let mut response = (code, format!("{}\n", status.message())).into_response();
+    let mut response = wrong(code, status.message());
     if let Some(retry) = status.retry_after() {
         // HTTP knows only whole seconds.
         let seconds = HeaderValue::from(retry.as_secs() + u64::from(retry.subsec_nanos() > 0));

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    sync::mpsc::UnboundedSender,
+    time::{Instant, sleep, sleep_until},
+};
 use tonic::{Code, Request, Status, metadata::MetadataValue, transport::Channel};
 use tonic_hedge::StatusExt as _;
 
@@ -116,10 +119,15 @@ pub(crate) async fn session(
     }
 }
 
-/// Takes one job after the other until the flood ends; the last one is brought to its end.
-pub(crate) async fn worker(client: ChatClient<Channel>, number: u64, until: Instant) -> Vec<Job> {
+/// Takes one job after the other until the flood ends, and tells `ended` of each; the last one is
+/// brought to its end.
+pub(crate) async fn worker(
+    client: ChatClient<Channel>,
+    number: u64,
+    until: Instant,
+    ended: UnboundedSender<Job>,
+) {
     let mut draws = fastrand::Rng::with_seed(BATCH_CALLS + number);
-    let mut jobs = Vec::new();
     let mut call = BATCH_CALLS + number * CALLS_OF_WORKER;
     // Not all in one moment.
     sleep(chat(JOB).mul_f64(draws.f64())).await;
@@ -154,10 +162,11 @@ pub(crate) async fn worker(client: ChatClient<Channel>, number: u64, until: Inst
             job.told_when += 1;
             sleep(after).await;
         }
-        jobs.push(job);
+        if ended.send(job).is_err() {
+            break;
+        }
         sleep_until(next).await;
     }
-    jobs
 }
 
 /// Reads up to so many tokens, and says whether that was all of them.

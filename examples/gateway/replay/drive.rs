@@ -1,11 +1,14 @@
 //! Plays a plan's traffic, to as many gateways at once as there are.
 
 use std::{
+    error::Error,
     future::Future,
+    iter::successors,
     pin::{Pin, pin},
 };
 
 use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     task::{JoinError, JoinSet},
     time::{Instant, sleep_until},
 };
@@ -37,14 +40,30 @@ pub(crate) struct Saw {
     pub(crate) jobs: Vec<Job>,
 }
 
+/// One gateway's calls.
+struct Side {
+    sessions: JoinSet<Session>,
+    workers: JoinSet<()>,
+    /// Each as it ends: a worker is at work until the flood is over.
+    jobs: (UnboundedSender<Job>, UnboundedReceiver<Job>),
+}
+
 impl Callers {
-    pub(crate) async fn connect(uri: &str) -> Result<Self, tonic::transport::Error> {
-        let endpoint = Endpoint::from_shared(uri.to_owned())?;
+    /// # Errors
+    /// Why there is no connection to the address, which it names.
+    pub(crate) async fn connect(uri: &str) -> Result<Self, String> {
+        let wrong = |error: tonic::transport::Error| {
+            let first: &(dyn Error + 'static) = &error;
+            let causes = successors(Some(first), |it| (*it).source());
+            let causes: Vec<_> = causes.map(ToString::to_string).collect();
+            format!("{uri}: {}", causes.join(": "))
+        };
+        let endpoint = Endpoint::from_shared(uri.to_owned()).map_err(wrong)?;
         let mut users = Vec::new();
         for _ in 0..CONNECTIONS {
-            users.push(ChatClient::new(endpoint.connect().await?));
+            users.push(ChatClient::new(endpoint.connect().await.map_err(wrong)?));
         }
-        let batch = ChatClient::new(endpoint.connect().await?);
+        let batch = ChatClient::new(endpoint.connect().await.map_err(wrong)?);
         Ok(Self { users, batch })
     }
 
@@ -55,7 +74,7 @@ impl Callers {
 
 /// Each call of the plan goes to every gateway at the same time. Returns when the last one has
 /// ended, with what each gateway's callers saw; or when `stop` has, with what they saw until then, and
-/// what it ended with. Batch workers that are stopped have seen nothing.
+/// what it ended with.
 ///
 /// # Errors
 /// A call panicked.
@@ -66,8 +85,12 @@ pub(crate) async fn drive<S: Future>(
     gateways: &[Callers],
     stop: S,
 ) -> Result<(Vec<Saw>, Option<S::Output>), JoinError> {
-    let mut sides: Vec<(JoinSet<Session>, JoinSet<Vec<Job>>)> =
-        gateways.iter().map(|_| Default::default()).collect();
+    let side = |_| Side {
+        sessions: JoinSet::new(),
+        workers: JoinSet::new(),
+        jobs: unbounded_channel(),
+    };
+    let mut sides: Vec<_> = gateways.iter().map(side).collect();
     let (begin, end) = plan.span(Phase::Slow);
     let mut flooded = false;
     let mut saw: Vec<_> = gateways.iter().map(|_| Saw::default()).collect();
@@ -84,24 +107,28 @@ pub(crate) async fn drive<S: Future>(
         if at >= begin && !std::mem::replace(&mut flooded, true) {
             for (side, callers) in sides.iter_mut().zip(gateways) {
                 for number in 0..u64::from(plan.workers) {
-                    let client = callers.batch.clone();
-                    side.1.spawn(caller::worker(client, number, start + end));
+                    let (client, ended) = (callers.batch.clone(), side.jobs.0.clone());
+                    let work = caller::worker(client, number, start + end, ended);
+                    side.workers.spawn(work);
                 }
             }
         }
         let phase = plan.phase(at);
         for (side, callers) in sides.iter_mut().zip(gateways) {
             let client = callers.user(call);
-            side.0
-                .spawn(caller::session(client, call, start + at, phase));
+            let session = caller::session(client, call, start + at, phase);
+            side.sessions.spawn(session);
         }
     }
     for (side, saw) in sides.iter_mut().zip(&mut saw) {
-        while let Some(session) = next(&mut side.0, stop.as_mut(), &mut stopped).await {
+        while let Some(session) = next(&mut side.sessions, stop.as_mut(), &mut stopped).await {
             saw.sessions.push(session?);
         }
-        while let Some(jobs) = next(&mut side.1, stop.as_mut(), &mut stopped).await {
-            saw.jobs.extend(jobs?);
+        while let Some(ended) = next(&mut side.workers, stop.as_mut(), &mut stopped).await {
+            ended?;
+        }
+        while let Ok(job) = side.jobs.1.try_recv() {
+            saw.jobs.push(job);
         }
     }
     Ok((saw, stopped))

@@ -156,18 +156,22 @@ impl Interactive {
 impl Interactive {
     /// In a line.
     pub(crate) fn text(&self) -> String {
+        let Self {
+            sessions,
+            left,
+            shed,
+            failed,
+            ..
+        } = self;
+        let counts = format!("{sessions} calls, {failed} failed, {shed} shed, {left} left");
+        if self.sessions == failed + shed + left {
+            return counts;
+        }
         let [first, total] = [self.first_ms, self.total_ms];
         format!(
-            "{} calls, {} failed, {} shed, {} left; first token p50 {:.0} ms, p99 {:.0} ms; \
+            "{counts}; first token p50 {:.0} ms, p99 {:.0} ms; \
              whole answer p50 {:.0} ms, p99 {:.0} ms",
-            self.sessions,
-            self.failed,
-            self.shed,
-            self.left,
-            first[0],
-            first[1],
-            total[0],
-            total[1],
+            first[0], first[1], total[0], total[1],
         )
     }
 }

@@ -102,8 +102,9 @@ async fn direct(plan: Plan, start: Instant, sides: [Arc<Gateway>; 2], phase: web
     let mut told = Told::default();
     loop {
         let at = start.elapsed();
-        told.tell(&plan, at);
-        *phase.lock() = Some(plan.phase(at).name());
+        if let Some(begun) = told.tell(&plan, at) {
+            *phase.lock() = Some(begun);
+        }
         let wanted = Directed::of(&plan, at);
         for region in sides.iter().flat_map(|it| &it.fleet.regions) {
             wanted.tell(region);
@@ -112,16 +113,18 @@ async fn direct(plan: Plan, start: Instant, sides: [Arc<Gateway>; 2], phase: web
     }
 }
 
-/// Says on the standard error when a phase begins: for minutes there is nothing else to read.
+/// Says when a phase begins, also on the standard error: for minutes there is nothing else to read.
 #[derive(Default)]
 pub(crate) struct Told(Option<Phase>);
 
 impl Told {
-    pub(crate) fn tell(&mut self, plan: &Plan, at: Duration) {
+    pub(crate) fn tell(&mut self, plan: &Plan, at: Duration) -> Option<Phase> {
         let phase = plan.phase(at);
-        if self.0.replace(phase) != Some(phase) {
+        let begins = self.0.replace(phase) != Some(phase);
+        if begins {
             eprintln!("{:4.0} s  {}", at.as_secs_f64(), phase.name());
         }
+        begins.then_some(phase)
     }
 }
 

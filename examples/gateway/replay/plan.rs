@@ -19,6 +19,9 @@ pub(crate) enum Phase {
     After,
 }
 
+/// The key of no phase at all.
+pub(crate) const NONE: &str = "none";
+
 impl Phase {
     pub(crate) const ALL: [Self; 5] = [
         Self::Steady,
@@ -28,7 +31,7 @@ impl Phase {
         Self::After,
     ];
 
-    /// In JSON.
+    /// In JSON, and in a path.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Steady => "steady",
