@@ -19,10 +19,11 @@ Usage: cargo run --release --example gateway -- [--learned FILE]
   --json         print its outcome as one JSON object instead of a table; addresses go to the
                  standard error
   --serve        stay when the replay is over
-  --load URL     play the incident to a gateway that runs, by the address of its page
+  --load URL     play the incident to a gateway that runs, by the address of its page; stopped, it
+                 leaves it well
   --seconds N    in so long, 5 to 3600 (default 150)
-  --learned FILE go on from what an earlier gateway has learnt, and write there what this one has
-                 when it is stopped
+  --learned FILE go on from what an earlier gateway has learnt, if the file is there, and write there
+                 what this one has when it is stopped
   --grpc PORT    of the front (default: one that is free)
   --web PORT     of the page (default: one that is free)
   --help         print this

@@ -76,7 +76,8 @@ const CASES = {
     return missing.length === 0 || `no ${missing}`;
   },
   chat: ({ chat }) => chat.critical === 200 && chat.text.split(" ").length > 5 || JSON.stringify(chat),
-  too_many_requests: ({ chat }) => chat.shed?.status === 429 && number(chat.shed.after) >= 1 || JSON.stringify(chat),
+  too_many_requests: ({ chat }) => chat.shed?.status === 429 && number(chat.shed.after) >= 1
+    && JSON.parse(chat.shed.text).error === "the lane batch has no place" || JSON.stringify(chat),
   pictures: ({ pictures }) => pictures === 2 || `${pictures} pictures`,
   holds: ({ outcome, status }) => {
     const not = Object.entries(outcome.holds).filter(([, holds]) => !holds).map(([name]) => name);
@@ -187,7 +188,7 @@ async function ask(saw, criticality) {
   const answer = await fetch(`${saw.page}chat`, { method: "POST", headers, body: "Why?" });
   const text = await answer.text();
   if (criticality === "critical") Object.assign(saw.chat, { critical: answer.status, text });
-  return { status: answer.status, after: answer.headers.get("retry-after") };
+  return { status: answer.status, after: answer.headers.get("retry-after"), text };
 }
 
 // The replay: where its page is, what it prints, and how it ends.
