@@ -90,6 +90,7 @@ mod nanos;
 mod reflection;
 mod request;
 mod saturation;
+mod sealed;
 #[cfg_attr(
     not(feature = "service-config"),
     allow(dead_code, reason = "without the feature there is only the empty one")

@@ -7,7 +7,7 @@ use std::{error::Error, fmt, mem, sync::Arc, time::Duration};
 
 use tonic::{Code, Response, Status};
 
-use crate::nanos::Nanos;
+use crate::{nanos::Nanos, sealed::Sealed};
 
 /// What happened to each attempt of a call.
 ///
@@ -91,7 +91,7 @@ pub enum AttemptOutcome {
 /// }
 /// # assert_eq!(count(&Err(tonic::Status::unavailable(""))), (0, 0));
 /// ```
-pub trait ResponseExt {
+pub trait ResponseExt: Sealed {
     /// The log of the call; `None` if the result came through no hedged channel.
     fn call_log(&self) -> Option<&CallLog>;
 

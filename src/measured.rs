@@ -169,7 +169,7 @@ pub struct EndpointMeasured {
     /// The latency by which the picker weighs the endpoint; `None` if nothing was measured. A slower
     /// answer replaces it, a faster one lowers it over some seconds. Each failure multiplies it by four, up to a minute,
     /// so that it stands for an error rate too. Of a stream it is the time to the first message, where
-    /// that is raced for, or else to the head.
+    /// that is raced for, or else to the head, and so it is of a method that no descriptor knows.
     pub latency: Option<Duration>,
 }
 

@@ -2,7 +2,7 @@
 
 use tonic_hedge_engine::policy::Hedge;
 
-use crate::criticality::Criticality;
+use crate::{criticality::Criticality, sealed::Sealed};
 
 /// What a request's extensions say. Strongest in the order of precedence.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ pub(crate) enum Hedging {
 ///     .criticality(Criticality::Sheddable);
 /// # drop(request);
 /// ```
-pub trait RequestExt: Sized {
+pub trait RequestExt: Sealed + Sized {
     /// The request may be sent more than once whatever its method says: it carries an
     /// idempotency key that the server honours. Its method must be known to be unary, or to hedge
     /// the first message of its answer.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tonic::Status;
 use tonic_hedge_engine::race::Pushback;
 
-use crate::{call::wire, lane::LANE_SHED};
+use crate::{call::wire, lane::LANE_SHED, sealed::Sealed};
 
 /// What a server that has no room says of it, for those who come again themselves.
 ///
@@ -25,7 +25,7 @@ use crate::{call::wire, lane::LANE_SHED};
 /// }
 /// # assert_eq!(pause(&Err(Status::resource_exhausted(""))), None);
 /// ```
-pub trait StatusExt {
+pub trait StatusExt: Sealed {
     /// When to come again: `grpc-retry-pushback-ms` (gRFC A6), else the delay of a
     /// `google.rpc.RetryInfo`. `None` if it says neither, or a pushback forbids another try.
     fn retry_after(&self) -> Option<Duration>;

@@ -643,6 +643,16 @@ async fn connect_says_why_not() {
     channel.connect().await.unwrap();
 }
 
+/// A ready-made channel hides its connections.
+#[tokio::test]
+async fn connect_knows_nothing_of_a_ready_made_channel() {
+    let channel = Endpoint::from_shared(refusing().await)
+        .unwrap()
+        .connect_lazy();
+    let channel = HedgedChannel::builder().channel(channel).build().unwrap();
+    channel.connect().await.unwrap();
+}
+
 #[test]
 fn connect_needs_a_runtime() {
     let channel = over(["http://127.0.0.1:1".to_owned()]).build().unwrap();

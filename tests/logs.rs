@@ -138,6 +138,7 @@ fn a_policy_without_methods_is_told() {
     hedge().descriptors(set).build().unwrap();
     assert_eq!(told(&logged), []);
     hedge().build().unwrap();
-    let text = "nothing will be hedged: no method is known (Builder::descriptors)";
+    let text =
+        "nothing will be hedged: no method is known (Builder::descriptors) channel=127.0.0.1:1";
     assert_eq!(told(&logged), [line(Level::WARN, text)]);
 }

@@ -156,6 +156,25 @@ fn what_is_left_over() {
     }
 }
 
+/// A tenant that was shed, came back and left reserves nothing beyond the second of everyone.
+#[test]
+fn who_is_back_is_expected_no_more() {
+    let (tenants, [_, lane]) = tenants(&TenantPolicy::default(), [1, 10]);
+    let admit = |at, name| tenants.try_admit(ms(at), Some(name), BATCH);
+    // Places are held for long here: who is shed is told to wait for seconds.
+    let first: Vec<_> = (0..10).map_while(|_| admit(0, "a")).collect();
+    for permit in first {
+        permit.finish(ms(5_000), LaneOutcome::Answered);
+    }
+    let mut all: Vec<_> = (0..10).map_while(|_| admit(5_000, "a")).collect();
+    assert!(admit(5_010, "b").is_none(), "full");
+    all.pop();
+    let back = admit(5_020, "b").unwrap();
+    drop((back, all));
+    let all: Vec<_> = (0..10).map_while(|_| admit(6_200, "a")).collect();
+    assert_eq!((all.len(), lane.in_flight()), (10, 10));
+}
+
 /// A tenant that is alone may use all, again once the others have been silent for a second; one
 /// that comes gets its share as the others drain.
 #[test]

@@ -126,6 +126,7 @@ impl Drain {
             Rest::Head(response) => match response.await {
                 Ok(response) => {
                     self.ticket.heard();
+                    self.ticket.head(self.ticket.shared().now());
                     // It was accepted, so that a reset hurts nobody now, and spares the rest:
                     // not least the window that an unread request would go on blocking.
                     if self.ticket.try_reset() {

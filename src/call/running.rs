@@ -13,6 +13,7 @@ use super::attempt::{Attempt, Finished};
 use crate::{
     budget::Loan,
     channel::Shared,
+    criticality::Criticality,
     endpoint::{Destination, Endpoint, Purpose, Wanted},
 };
 
@@ -40,6 +41,7 @@ pub(crate) enum Ran {
 /// A launch that has found no endpoint yet.
 pub(crate) struct Place {
     pub(crate) purpose: Purpose,
+    pub(crate) criticality: Criticality,
     /// Where its user sends it.
     pub(crate) only: Option<Destination>,
     /// What it has withdrawn from the budget.
@@ -59,6 +61,7 @@ impl Waiting {
         place: Place,
     ) -> Self {
         let purpose = place.purpose;
+        let criticality = place.criticality;
         let only = place.only.clone();
         let changed = async move {
             let endpoints = shared.endpoints();
@@ -67,6 +70,7 @@ impl Waiting {
                 // Asked again now that no change can be missed.
                 let wanted = Wanted {
                     purpose,
+                    criticality,
                     only: only.as_ref(),
                 };
                 if !endpoints.is_worth_waiting(&tried, wanted) {

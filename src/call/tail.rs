@@ -19,7 +19,7 @@ use tonic_hedge_engine::measure::Probe;
 use super::{
     attempt::{Frames, Front, Held, Rest},
     body::Sending,
-    classify,
+    classify::{self, Health},
     fault::Fault,
     loser, wire,
 };
@@ -58,7 +58,7 @@ impl Tail {
     }
 
     /// The body has ended with `code`, perhaps since its connection was `lost`.
-    fn end(&mut self, code: Code, lost: bool) {
+    fn end(&mut self, code: Code, health: Health, lost: bool) {
         let Some(open) = self.open.take() else { return };
         let Open {
             method,
@@ -67,19 +67,22 @@ impl Tail {
             probe,
             ..
         } = open;
-        let failed = classify::breaks(code);
         let now = held.ticket.shared().now();
-        if failed {
-            held.ticket.failed(now);
-        } else {
-            held.ticket.answered(now);
+        match health {
+            Health::Fails => held.ticket.failed(now),
+            Health::Works => held.ticket.answered(now),
+            // By somebody further in, whose word the handler has passed on.
+            Health::Sheds => held.ticket.released(),
         }
         // A connection's end is one failure, not as many as it had streams.
         let counts = !lost || held.ticket.is_news(now) || probe.is_some();
-        if let Some(circuit) = method.circuit().filter(|_| counts) {
+        if let Some(circuit) = method
+            .circuit()
+            .filter(|_| counts && health != Health::Sheds)
+        {
             // Its call was admitted a moment before it was launched.
             let launched = now.saturating_sub(held.ticket.elapsed(now));
-            circuit.record(launched, now, probe, failed);
+            circuit.record(launched, now, probe, health == Health::Fails);
         }
         held.telemetry.end(AttemptEnd::Won(code), now);
         telemetry.finish(code, now);
@@ -130,7 +133,7 @@ impl http_body::Body for Tail {
         {
             open.held.ticket.cut();
             open.sending.cancel();
-            self.end(Code::DeadlineExceeded, false);
+            self.end(Code::DeadlineExceeded, Health::Fails, false);
             self.rest = Body::empty();
             let status = Status::deadline_exceeded(super::DEADLINE_MESSAGE);
             return Poll::Ready(Some(Err(status)));
@@ -140,7 +143,8 @@ impl http_body::Body for Tail {
             Some(Ok(frame)) => match frame.into_trailers() {
                 Ok(mut trailers) => {
                     let code = wire::sanitize(&mut trailers);
-                    self.end(code.unwrap_or(Code::Unknown), false);
+                    let code = code.unwrap_or(Code::Unknown);
+                    self.end(code, classify::health(code, &trailers), false);
                     Some(Ok(Frame::trailers(trailers)))
                 }
                 Err(data) => {
@@ -153,12 +157,14 @@ impl http_body::Body for Tail {
             },
             Some(Err(status)) => {
                 let fault = Fault::of(Box::new(status));
-                self.end(fault.status.code(), fault.lost);
+                let code = fault.status.code();
+                let health = classify::health(code, fault.status.metadata().as_ref());
+                self.end(code, health, fault.lost);
                 Some(Err(fault.status))
             }
             None => {
                 // Already judged where there were trailers.
-                self.end(Code::Unknown, false);
+                self.end(Code::Unknown, Health::Fails, false);
                 None
             }
         })

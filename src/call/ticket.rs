@@ -103,6 +103,13 @@ impl Ticket {
         now.saturating_sub(self.launched)
     }
 
+    /// The head is there, which is all that some streams are waited for.
+    pub(crate) fn head(&mut self, now: Duration) {
+        if self.teaches == Some(Teaches::Head) {
+            self.began(now);
+        }
+    }
+
     /// What was waited for is there, and a stream may follow.
     pub(crate) fn began(&mut self, now: Duration) {
         if let Some(teaches @ (Teaches::Message | Teaches::Head)) = self.teaches {

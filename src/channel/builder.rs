@@ -616,7 +616,10 @@ impl Builder {
         #[cfg(feature = "reflection")]
         let hedges = hedges && reflection.is_none();
         if hedges && methods.is_empty() {
-            tracing::warn!("nothing will be hedged: no method is known (Builder::descriptors)");
+            tracing::warn!(
+                channel = %target,
+                "nothing will be hedged: no method is known (Builder::descriptors)"
+            );
         }
         let settings = Settings {
             methods,

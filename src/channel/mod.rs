@@ -83,9 +83,9 @@ impl HedgedChannel {
     /// [`Channel`](Builder::channel) of tonic's is always ready, since that hides its connections.
     ///
     /// # Errors
-    /// UNAVAILABLE where a call would end so: no endpoint is connected, and each has failed at least
-    /// once; the text names the last error. They are tried again all the same. INTERNAL outside a
-    /// tokio runtime.
+    /// UNAVAILABLE where a call would end so: no endpoint is connected and each has failed at least
+    /// once, or there is none; the text names the last error. They are tried again all the same, so
+    /// who starts beside its servers asks again. INTERNAL outside a tokio runtime.
     ///
     /// ```no_run
     /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {

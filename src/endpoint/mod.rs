@@ -15,6 +15,7 @@ mod line;
 mod members;
 mod random;
 mod set;
+mod sheds;
 mod source;
 mod spec;
 mod supervisor;
@@ -36,7 +37,9 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tonic_hedge_engine::endpoint::{Load, Losses, ResetRation};
 
-use self::{connection::Link, spec::Route};
+use crate::criticality::Criticality;
+
+use self::{connection::Link, sheds::Sheds, spec::Route};
 pub use self::{destination::Destination, spec::EndpointSpec};
 pub(crate) use self::{
     dns::RESOLVE_INTERVAL,
@@ -44,6 +47,10 @@ pub(crate) use self::{
     random::fraction,
     set::{EndpointSet, Picked, Purpose, Unavailable, Wanted},
 };
+
+/// The longest that calls keep away from an endpoint by its own word: what lanes of ours say at most
+/// is as long.
+const LONGEST_SHED: Duration = Duration::from_secs(20);
 
 /// One endpoint. Attempts hold it for as long as they run, whether or not it is still in the set.
 #[repr(C)]
@@ -73,6 +80,7 @@ pub(crate) struct Endpoint {
 /// What a pick looks at, side by side: among a thousand endpoints, each cache line is a miss.
 struct Hot {
     load: Load,
+    sheds: Sheds,
     /// The number of the connection that may be used; 0 is none.
     up: AtomicU64,
     /// The current connection. Written by the keeper alone.
@@ -125,6 +133,7 @@ impl Endpoint {
             server: spec.server,
             hot: Hot {
                 load: Load::new(),
+                sheds: Sheds::default(),
                 // A ready-made channel is never lost.
                 up: AtomicU64::new(u64::from(made.is_some())),
                 link: ArcSwapOption::new(made),
@@ -167,6 +176,13 @@ impl Endpoint {
     /// How busy and slow it is.
     pub(crate) fn load(&self) -> &Load {
         &self.hot.load
+    }
+
+    /// One of its lanes had no place for a call of this criticality, which is to come again after
+    /// `delay`.
+    pub(crate) fn shed(&self, now: Duration, criticality: Criticality, delay: Duration) {
+        let until = now.saturating_add(delay.min(LONGEST_SHED));
+        self.hot.sheds.note(now, criticality, until);
     }
 
     /// How many resets it may be sent.

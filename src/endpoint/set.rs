@@ -17,7 +17,7 @@ use super::{
     spec::server_of,
     supervisor::{Shared, supervise},
 };
-use crate::background::Background;
+use crate::{background::Background, criticality::Criticality};
 
 /// The endpoints of one channel. Dropping it ends its background work.
 pub(crate) struct EndpointSet {
@@ -45,6 +45,7 @@ pub(crate) enum Purpose {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) purpose: Purpose,
+    pub(crate) criticality: Criticality,
     /// The user's choice: nowhere else.
     pub(crate) only: Option<&'a Destination>,
 }
@@ -53,10 +54,15 @@ impl From<Purpose> for Wanted<'_> {
     fn from(purpose: Purpose) -> Self {
         Self {
             purpose,
+            criticality: Criticality::Default,
             only: None,
         }
     }
 }
+
+/// More than any rank: an endpoint that sheds such calls is asked where all others do too, or are
+/// not to be had.
+const SHEDS: u8 = 3;
 
 /// What came of a pick.
 #[derive(Debug)]
@@ -174,8 +180,8 @@ impl EndpointSet {
 
     /// Chooses an endpoint. `tried` are those that attempts of the call went to.
     ///
-    /// Allocates nothing. Of the endpoints that `purpose` allows, those in a locality that no
-    /// attempt has been to come first.
+    /// Allocates nothing. Of the endpoints that `purpose` allows, those that have a place for the call,
+    /// as far as is known, come first, and of them those in a locality that no attempt has been to.
     pub(crate) fn pick<'a>(
         &self,
         now: Duration,
@@ -205,10 +211,13 @@ impl EndpointSet {
         loop {
             // Before the look, so that no change in between is missed.
             let changed = self.changed();
-            match self.pick(Duration::ZERO, &[], Purpose::Original) {
-                Picked::Endpoint(..) => return Ok(()),
+            if self.has_ready(&[], Purpose::Original) {
+                return Ok(());
+            }
+            let endpoints = self.shared.endpoints.load_full();
+            match self.none_ready(&endpoints, Purpose::Original.into()) {
                 Picked::None(why) => return Err(why),
-                Picked::Wait => changed.await,
+                _ => changed.await,
             }
         }
     }
@@ -233,7 +242,12 @@ impl EndpointSet {
     ) -> Option<usize> {
         pick(
             among.len(),
-            |index| self.rank(among, &among[index], tried, wanted),
+            |index| {
+                let endpoint = &among[index];
+                let rank = self.rank(among, endpoint, tried, wanted)?;
+                let sheds = endpoint.hot.sheds.apply(now, wanted.criticality);
+                Some(if sheds { rank + SHEDS } else { rank })
+            },
             |index| among[index].hot.load.cost(now),
             &mut random::below,
         )
@@ -246,7 +260,7 @@ impl EndpointSet {
         tried: &[Arc<Endpoint>],
         wanted: Wanted<'_>,
     ) -> Option<u8> {
-        let Wanted { purpose, only } = wanted;
+        let Wanted { purpose, only, .. } = wanted;
         if !endpoint.is_ready() {
             return None;
         }

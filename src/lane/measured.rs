@@ -19,7 +19,8 @@ pub struct LaneMeasured {
     pub admitted: u64,
     /// Calls that were shed.
     pub shed: u64,
-    /// How long a call holds its place, averaged over the last ones; `None` before the first end.
+    /// How long a call holds its place, averaged over the last ones; what ends early
+    /// without an answer does not count. `None` before the first that does.
     pub held: Option<Duration>,
     /// The tenants that use it, by name; the last is `other`, all those that have no name or no
     /// place among the known. Empty without tenants.

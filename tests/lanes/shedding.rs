@@ -381,9 +381,52 @@ async fn a_shed_is_no_failure_of_the_server() {
     stuck.abort();
 }
 
-/// A breaker that has opened for other reasons learns from a shed that the server is back.
+/// A replica that sheds is idle, and fast in its way: it does not draw the calls for which another has
+/// room, and keeps those that it does not shed.
 #[tokio::test(start_paused = true)]
-async fn a_shed_probe_closes_the_breaker() {
+async fn a_replica_that_sheds_draws_no_calls() {
+    let (full, free) = (two_lanes(10, 1).build().unwrap(), two_lanes(10, 10));
+    let free = free.build().unwrap();
+    let (one, seen) = server_behind(&full, by_id);
+    let (other, _) = server_behind(&free, by_id);
+    let mut outsider = ProbeClient::new(one.clone());
+    let stuck = tokio::spawn(async move {
+        let request = with_metadata("x-criticality", "sheddable", "stuck");
+        outsider.get(request).await
+    });
+    seen.until("it is in", |seen| seen.calls() == 1).await;
+    let specs = [("one", one), ("other", other)].into_iter().zip(0..);
+    let specs: Vec<_> = specs
+        .map(|((name, channel), key)| {
+            duplex::inserted(key, tonic_hedge::EndpointSpec::channel(name, channel))
+        })
+        .collect();
+    let channel = HedgedChannel::builder()
+        .discover(tokio_stream::iter(specs))
+        .descriptors(support::probe::FILE_DESCRIPTOR_SET)
+        .max_attempts(1)
+        .build()
+        .unwrap();
+    let mut client = ProbeClient::new(channel.clone());
+    let mut shed = 0;
+    for _ in 0..1_000 {
+        let batch = asked(20, Code::Ok).criticality(Criticality::Sheddable);
+        shed += u32::from(client.get(batch).await.is_err());
+    }
+    // In 20 s: once whenever the time is over that it has said.
+    assert!((10..250).contains(&shed), "{shed}");
+    let before = lane(&full, "interactive").admitted;
+    for _ in 0..100 {
+        client.get(asked(20, Code::Ok)).await.unwrap();
+    }
+    let users = lane(&full, "interactive").admitted - before;
+    assert!((20..=80).contains(&users), "{users}");
+    stuck.abort();
+}
+
+/// Nobody learns from a shed whether the handlers behind the lane work: the next call is the probe.
+#[tokio::test(start_paused = true)]
+async fn a_shed_probe_says_nothing() {
     let lanes = two_lanes(10, 1).build().unwrap();
     let (one, seen) = server_behind(&lanes, by_id);
     let spec = tonic_hedge::EndpointSpec::channel("a", one);
@@ -406,6 +449,8 @@ async fn a_shed_probe_closes_the_breaker() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     let batch = asked(0, Code::Ok).criticality(Criticality::Sheddable);
     shed(&client.get(batch).await.unwrap_err());
+    assert_eq!(state(), BreakerState::HalfOpen);
+    client.get(asked(0, Code::Ok)).await.unwrap();
     assert_eq!(state(), BreakerState::Closed);
     stuck.abort();
 }

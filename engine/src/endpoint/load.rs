@@ -148,7 +148,7 @@ impl Load {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// The latency that the next attempt should expect; `None` if nothing was measured.
+    /// The latency by which the endpoint is weighed, its failures included; `None` if nothing was measured.
     pub fn latency(&self, now: Duration) -> Option<Duration> {
         let known = Known::unpack(self.latency.load(Ordering::Relaxed));
         (known.seconds > 0.0).then(|| Duration::from_secs_f32(known.decayed(now)))

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A shed call comes again after this at the soonest: less would be a busy loop over a network.
-const SOONEST: Duration = Duration::from_millis(100);
+pub(super) const SOONEST: Duration = Duration::from_millis(100);
 
 /// Twice this at the latest: beyond, a caller would rather go elsewhere.
 const LATEST: Duration = Duration::from_secs(5);
@@ -56,7 +56,8 @@ pub struct LaneReading {
     pub admitted: u64,
     /// Calls that were shed.
     pub shed: u64,
-    /// How long a call holds its place, averaged over the last ones; `None` before the first end.
+    /// How long a call holds its place, averaged over the last ones; what ends early
+    /// without an answer does not count. `None` before the first that does.
     pub held: Option<Duration>,
 }
 
@@ -212,11 +213,6 @@ impl Lane {
                 0 => Some(time),
                 _ => Some((held - held / HELD_SHARE).saturating_add(time / HELD_SHARE)),
             });
-    }
-
-    /// Than a place is held by what is known; a lane that knows nothing says [`SOONEST`].
-    pub(super) fn is_longer(&self, time: Duration) -> bool {
-        time > self.held().unwrap_or(SOONEST)
     }
 
     fn held(&self) -> Option<Duration> {

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc as StdArc, time::Duration};
 
 use super::{
     Lane, LaneOutcome, LaneSample,
+    admission::SOONEST,
     tenants::{Share, Tenant},
 };
 
@@ -65,7 +66,7 @@ impl Permit {
     pub fn finish(mut self, now: Duration, outcome: LaneOutcome) {
         // A refusal comes sooner than a place is free in the long run; a timeout does not.
         let held = now.saturating_sub(self.admitted);
-        if outcome == LaneOutcome::Answered || self.place.lane.is_longer(held) {
+        if outcome == LaneOutcome::Answered || held > SOONEST {
             self.place.lane.was_held(held);
         }
         if !self.sampled || outcome == LaneOutcome::Overloaded {

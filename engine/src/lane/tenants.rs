@@ -163,6 +163,7 @@ impl Tenants {
             class.is_expected(time, lane.retry_after(now, 1.0));
             return None;
         };
+        class.is_back();
         class.admitted.fetch_add(1, Ordering::Relaxed);
         let place = Place::in_share(lane.clone(), share);
         Some(lane.admitted(now, in_flight, place))
@@ -348,6 +349,14 @@ impl Class {
     fn is_expected(&self, time: u64, retry: Duration) {
         let until = time + millis(retry) + ACTIVE;
         self.expected_until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// It has come, and is expected no more; whoever of its calls is shed later says so again.
+    fn is_back(&self) {
+        // Not each time, as in `asks`.
+        if self.expected_until.load(Ordering::Relaxed) != 0 {
+            self.expected_until.store(0, Ordering::Relaxed);
+        }
     }
 
     fn may_return(&self, time: u64) -> bool {

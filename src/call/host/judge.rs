@@ -95,7 +95,7 @@ impl CallHost {
         let health = classify::health(code, complete.status_headers());
         match health {
             Health::Fails => held.ticket.failed(clock),
-            Health::Sheds => held.ticket.released(),
+            Health::Sheds => self.shed(clock, held, complete.status_headers()),
             Health::Works => {
                 held.ticket.answered(clock);
                 if verdict == Verdict::Answer {
@@ -107,12 +107,23 @@ impl CallHost {
             // The server's clock ran out a moment before ours.
             self.learn_cut(now, launch, held, elapsed);
         }
-        // A server that sheds is there: that is what a probe was to find out.
-        if health != Health::Sheds || self.probe.is_some() {
+        if health != Health::Sheds {
             let launched = clock.saturating_sub(elapsed);
             self.record(launched, clock, health == Health::Fails);
         }
         verdict
+    }
+
+    /// The call has not reached its handler: that says nothing of how that fares, nor how fast it is.
+    fn shed(&mut self, clock: Duration, held: &mut Held, status: &HeaderMap) {
+        held.ticket.released();
+        // Given back without an outcome, the probe is the next call's.
+        self.probe = None;
+        // Else an endpoint that is idle since it sheds all would look like the best.
+        if let Some(delay) = classify::come_again(status) {
+            let endpoint = held.ticket.endpoint();
+            endpoint.shed(clock, self.terms.criticality, delay);
+        }
     }
 
     /// A result without a status of the server's.

@@ -93,8 +93,10 @@ impl CallHost {
             Purpose::Replacement => AttemptKind::Replacement,
         };
         let targeted = self.target(now, &launch, kind);
+        let criticality = self.terms.criticality;
         let wanted = Wanted {
             purpose,
+            criticality,
             only: targeted.only.as_ref(),
         };
         let (endpoint, line) = match self.pick(now, wanted) {
@@ -112,6 +114,7 @@ impl CallHost {
                 let only = targeted.only;
                 let place = Place {
                     purpose,
+                    criticality,
                     only,
                     loan,
                 };
