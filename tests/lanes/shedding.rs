@@ -424,6 +424,32 @@ async fn a_replica_that_sheds_draws_no_calls() {
     stuck.abort();
 }
 
+/// A handler that passes on what a lane further in has said, after its stream has begun.
+#[tokio::test]
+async fn a_shed_in_trailers_is_no_failure_either() {
+    use support::raw::{Raw, Step, script};
+    let trailers = |lane: bool| {
+        let mut trailers = vec![("grpc-status", b"8".to_vec())];
+        trailers.extend(lane.then(|| ("x-lane-shed", b"batch".to_vec())));
+        vec![Step::Head, Step::Trailers(trailers)]
+    };
+    for (sheds, state) in [(true, BreakerState::Closed), (false, BreakerState::Open)] {
+        let server = Raw::start(script(move |_| trailers(sheds))).await;
+        let channel = HedgedChannel::builder()
+            .endpoints([server.uri()])
+            .descriptors(support::probe::FILE_DESCRIPTOR_SET)
+            .build()
+            .unwrap();
+        for _ in 0..5 {
+            let mut client = ProbeClient::new(channel.clone());
+            let mut replies = client.watch(request("it")).await.unwrap().into_inner();
+            let status = replies.message().await.unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted);
+        }
+        assert_eq!(channel.measured().breakers[0].state, state);
+    }
+}
+
 /// Nobody learns from a shed whether the handlers behind the lane work: the next call is the probe.
 #[tokio::test(start_paused = true)]
 async fn a_shed_probe_says_nothing() {
