@@ -39,8 +39,10 @@ impl Closing {
         self.0.subscribe()
     }
 
-    pub(crate) async fn close(&self) {
+    /// Whether it has ended in time.
+    pub(crate) async fn close(&self) -> bool {
         self.0.send_replace(true);
-        let _in_time = tokio::time::timeout(PATIENCE, self.0.closed()).await;
+        let closed = tokio::time::timeout(PATIENCE, self.0.closed()).await;
+        closed.is_ok()
     }
 }

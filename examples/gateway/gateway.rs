@@ -70,9 +70,9 @@ impl Gateway {
         })
     }
 
-    /// Takes no more calls, and waits for those that are under way, for a while.
-    pub(crate) async fn close(&self) {
-        self.closing.close().await;
+    /// Takes no more calls, and says whether those that are under way have ended after a while.
+    pub(crate) async fn close(&self) -> bool {
+        self.closing.close().await
     }
 
     pub(crate) fn uri(&self) -> String {

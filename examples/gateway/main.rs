@@ -103,7 +103,10 @@ async fn serve(asked: &Serve) -> Result<bool, Box<dyn Error>> {
     }
     if asked.stay {
         stopped().await?;
-        tokio::join!(web.close(), gateway.close());
+        let closed = tokio::join!(web.close(), gateway.close());
+        if closed != (true, true) {
+            eprintln!("some were still being answered");
+        }
         if let Some(path) = learned {
             let wrong = |error| format!("--learned {}: {error}", path.display());
             Memory::write(&gateway, path).map_err(wrong)?;

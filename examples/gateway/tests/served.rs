@@ -35,7 +35,8 @@ async fn a_gateway_that_closes() {
     });
     // One that keeps its connection without asking is not waited for.
     let idle = tokio::net::TcpStream::connect(web.uri().replace("http://", "")).await;
-    tokio::join!(web.close(), gateway.close());
+    let idle = idle.unwrap();
+    assert_eq!(tokio::join!(web.close(), gateway.close()), (true, true));
     assert_eq!(rest.await.unwrap(), 40);
     assert!(ChatClient::connect(gateway.uri()).await.is_err());
     drop(idle);
@@ -64,10 +65,10 @@ async fn the_web_side() {
     let post = |path: &str, headers: &str, body: &str| {
         let length = body.len();
         format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
+            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1:1\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
         )
     };
-    let get = |path| format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+    let get = |path| format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1:1\r\nconnection: close\r\n");
 
     // Before any call: a process that is asked whether it is ready gets none yet.
     let health = http(&web, &get("/healthz")).await;
@@ -82,11 +83,24 @@ async fn the_web_side() {
     let numbers = http(&web, &get("/stats.json")).await;
     assert!(numbers.contains("\"phase\":null"), "{numbers}");
 
+    // A name that was turned to this address is its owner's page.
+    let own = post(
+        "/region/west?errors=0",
+        "origin: http://127.0.0.1:1\r\n",
+        "",
+    );
+    let rebound = http(&web, &own.replace("127.0.0.1:1", "evil.example:1")).await;
+    assert!(rebound.starts_with("HTTP/1.1 403"), "{rebound}");
+
     let slow = post("/region/east?floor_ms=250&errors=0.5", "", "");
     let changed = http(&web, &slow).await;
     assert!(changed.starts_with("HTTP/1.1 200"), "{changed}");
     assert!(changed.contains("\"floor_ms\":250.0"), "{changed}");
-    for (origin, code) in [("http://x", 200), ("http://y", 403), ("null", 403)] {
+    for (origin, code) in [
+        ("http://127.0.0.1:1", 200),
+        ("http://y", 403),
+        ("null", 403),
+    ] {
         let asked = post(
             "/region/west?errors=0",
             &format!("origin: {origin}\r\n"),
