@@ -347,19 +347,27 @@ async fn la12_local_shed() {
     assert_eq!(replica.seen.calls(), 1);
 }
 
+/// A channel to these replicas that comes again by itself for nobody.
+fn one_attempt_over<const N: usize>(replicas: [Channel; N]) -> HedgedChannel {
+    let specs = replicas.into_iter().enumerate().map(|(key, channel)| {
+        let name = format!("replica-{key}");
+        duplex::inserted(key, tonic_hedge::EndpointSpec::channel(name, channel))
+    });
+    HedgedChannel::builder()
+        .discover(tokio_stream::iter(specs.collect::<Vec<_>>()))
+        .descriptors(support::probe::FILE_DESCRIPTOR_SET)
+        .max_attempts(1)
+        .build()
+        .unwrap()
+}
+
 /// A server whose batch lane is full is a failure to nobody: the users of the same channel go on, its
 /// replicas look no slower, and nothing is hedged or held on account of it.
 #[tokio::test(start_paused = true)]
 async fn a_shed_is_no_failure_of_the_server() {
     let lanes = two_lanes(10, 1).build().unwrap();
     let (one, seen) = server_behind(&lanes, by_id);
-    let spec = tonic_hedge::EndpointSpec::channel("a", one);
-    let channel = HedgedChannel::builder()
-        .discover(tokio_stream::iter([duplex::inserted(0, spec)]))
-        .descriptors(support::probe::FILE_DESCRIPTOR_SET)
-        .max_attempts(1)
-        .build()
-        .unwrap();
+    let channel = one_attempt_over([one]);
     let client = ProbeClient::new(channel.clone());
     let sheddable = |id| Request::new(request(id)).criticality(Criticality::Sheddable);
     let mut stuck = client.clone();
@@ -395,18 +403,7 @@ async fn a_replica_that_sheds_draws_no_calls() {
         outsider.get(request).await
     });
     seen.until("it is in", |seen| seen.calls() == 1).await;
-    let specs = [("one", one), ("other", other)].into_iter().zip(0..);
-    let specs: Vec<_> = specs
-        .map(|((name, channel), key)| {
-            duplex::inserted(key, tonic_hedge::EndpointSpec::channel(name, channel))
-        })
-        .collect();
-    let channel = HedgedChannel::builder()
-        .discover(tokio_stream::iter(specs))
-        .descriptors(support::probe::FILE_DESCRIPTOR_SET)
-        .max_attempts(1)
-        .build()
-        .unwrap();
+    let channel = one_attempt_over([one, other]);
     let mut client = ProbeClient::new(channel.clone());
     let mut shed = 0;
     for _ in 0..1_000 {
@@ -455,13 +452,7 @@ async fn a_shed_in_trailers_is_no_failure_either() {
 async fn a_shed_probe_says_nothing() {
     let lanes = two_lanes(10, 1).build().unwrap();
     let (one, seen) = server_behind(&lanes, by_id);
-    let spec = tonic_hedge::EndpointSpec::channel("a", one);
-    let channel = HedgedChannel::builder()
-        .discover(tokio_stream::iter([duplex::inserted(0, spec)]))
-        .descriptors(support::probe::FILE_DESCRIPTOR_SET)
-        .max_attempts(1)
-        .build()
-        .unwrap();
+    let channel = one_attempt_over([one]);
     let mut client = ProbeClient::new(channel.clone());
     let mut stuck = ProbeClient::new(channel.clone());
     let request = Request::new(request("stuck")).criticality(Criticality::Sheddable);

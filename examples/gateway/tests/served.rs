@@ -14,15 +14,20 @@ async fn an_address_that_is_taken() {
     assert!(error.starts_with(&format!("--grpc: {addr}: ")), "{error}");
 }
 
-/// Who is being answered is answered to the end.
-#[tokio::test]
-async fn a_gateway_that_closes() {
+/// A whole gateway with its web side.
+async fn served() -> (Arc<Gateway>, Web) {
     let metrics = Metrics::new().unwrap();
     let gateway = start(Kind::Whole, &metrics).await;
     let any = (Ipv4Addr::LOCALHOST, 0).into();
     let shown = Arc::clone(&gateway);
     let web = Web::start(shown, metrics, web::Phase::default(), any).await;
-    let web = web.unwrap();
+    (gateway, web.unwrap())
+}
+
+/// Who is being answered is answered to the end.
+#[tokio::test]
+async fn a_gateway_that_closes() {
+    let (gateway, web) = served().await;
     let mut client = ChatClient::connect(gateway.uri()).await.unwrap();
     let mut answer = client.stream(request(5, 40)).await.unwrap().into_inner();
     assert!(answer.message().await.unwrap().is_some());
@@ -56,12 +61,7 @@ async fn http(web: &Web, request: &str) -> String {
 
 #[tokio::test]
 async fn the_web_side() {
-    let metrics = Metrics::new().unwrap();
-    let gateway = start(Kind::Whole, &metrics).await;
-    let any = (Ipv4Addr::LOCALHOST, 0).into();
-    let shown = Arc::clone(&gateway);
-    let web = Web::start(shown, metrics, web::Phase::default(), any).await;
-    let web = web.unwrap();
+    let (gateway, web) = served().await;
     let post = |path: &str, headers: &str, body: &str| {
         let length = body.len();
         format!(
