@@ -253,6 +253,7 @@ impl EndpointSet {
         )
     }
 
+    #[inline]
     fn rank(
         &self,
         among: &Members,

@@ -32,12 +32,19 @@ impl Sheds {
 
     /// Whether a call of this criticality would most likely be shed too: an equal or a more
     /// important one was.
+    #[inline]
     pub(super) fn apply(&self, now: Duration, criticality: Criticality) -> bool {
         match self.0.load(Ordering::Relaxed) {
             0 => false,
-            word => word >> BITS > millis(now) && word & ((1 << BITS) - 1) >= level(criticality),
+            word => covers(word, now, criticality),
         }
     }
+}
+
+/// Apart: most endpoints have shed nothing since they are known.
+#[cold]
+fn covers(word: u64, now: Duration, criticality: Criticality) -> bool {
+    word >> BITS > millis(now) && word & ((1 << BITS) - 1) >= level(criticality)
 }
 
 fn level(criticality: Criticality) -> u64 {
