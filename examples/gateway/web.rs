@@ -144,7 +144,8 @@ fn is_from_elsewhere(headers: &HeaderMap) -> bool {
     };
     let origin = origin.to_str().ok().and_then(|it| it.split_once("://"));
     let host = headers.get(HOST).and_then(|it| it.to_str().ok());
-    let (name, _) = host.and_then(|it| it.rsplit_once(':')).unwrap_or_default();
+    // A port that is HTTP's own is left out.
+    let name = host.map_or("", |it| it.rsplit_once(':').map_or(it, |(name, _)| name));
     let is_address = name == "localhost" || name.parse::<Ipv4Addr>().is_ok();
     !is_address || origin.is_none_or(|(_, page)| Some(page) != host)
 }

@@ -48,9 +48,8 @@ pub(crate) use self::{
     set::{EndpointSet, Picked, Purpose, Unavailable, Wanted},
 };
 
-/// The longest that calls keep away from an endpoint by its own word: what lanes of ours say at most
-/// is as long.
-const LONGEST_SHED: Duration = Duration::from_secs(20);
+/// The longest that calls keep away from an endpoint by its own word: what lanes of ours say at most.
+const LONGEST_SHED: Duration = Duration::from_secs(10);
 
 /// One endpoint. Attempts hold it for as long as they run, whether or not it is still in the set.
 #[repr(C)]

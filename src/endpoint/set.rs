@@ -60,9 +60,12 @@ impl From<Purpose> for Wanted<'_> {
     }
 }
 
-/// More than any rank: an endpoint that sheds such calls is asked where all others do too, or are
-/// not to be had.
-const SHEDS: u8 = 3;
+/// An endpoint that sheds such calls is asked where all others that the call has not used do too, or
+/// are not to be had.
+const SHEDS: u8 = 2;
+
+/// And after those, where the call has been.
+const AGAIN: u8 = 4;
 
 /// What came of a pick.
 #[derive(Debug)]
@@ -273,7 +276,7 @@ impl EndpointSet {
         }
         if tried.iter().any(|tried| tried.same_place(endpoint)) {
             let again = !matches!(purpose, Purpose::Hedge | Purpose::Replacement);
-            return again.then_some(2);
+            return again.then_some(AGAIN);
         }
         let near = among.are_in_localities() && tried.iter().any(|tried| tried.is_near(endpoint));
         Some(u8::from(near))

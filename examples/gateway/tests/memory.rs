@@ -7,7 +7,7 @@ use super::*;
 #[tokio::test]
 async fn a_memory_from_life_to_life() {
     let metrics = Metrics::new().unwrap();
-    let file = std::env::temp_dir().join(format!("gateway-{}.json", std::process::id()));
+    let file = std::env::temp_dir().join(format!("gateway-life-{}.json", std::process::id()));
     let any = (Ipv4Addr::LOCALHOST, 0).into();
     let limit = |gateway: &Gateway| gateway.lanes.as_ref().unwrap().measured()[1].limit;
 
@@ -51,8 +51,8 @@ async fn a_memory_from_life_to_life() {
 /// Nothing but the file is written: neither what has nearly its name, nor, when it is opened, itself.
 #[test]
 fn a_memory_touches_no_other_file() {
-    let folder = std::env::temp_dir().join(format!("gateway-{}", std::process::id()));
-    std::fs::create_dir(&folder).unwrap();
+    let folder = std::env::temp_dir().join(format!("gateway-files-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
     let ours = "{\"channel\": null, \"lanes\": null}";
     for (file, text) in [("a.json", ours), ("a.new", "another's"), ("b.new", ours)] {
         std::fs::write(folder.join(file), text).unwrap();

@@ -145,3 +145,25 @@ async fn one_locality_is_none() {
     let other = EndpointSet::list([made(0, "a"), made(1, "a"), made(2, "b")]);
     assert!(other.snapshot().are_in_localities());
 }
+
+/// One that sheds comes after all others that are new to the call, and before where it has been.
+#[tokio::test]
+async fn one_that_sheds_is_asked_late() {
+    let servers = [Server::start().await, Server::start().await];
+    let set = EndpointSet::list(servers.iter().map(Server::spec));
+    all_ready(&set).await;
+    let [a, b] = [0, 1].map(|it: usize| endpoint(&set, &servers[it].name()));
+    b.shed(NOW, Criticality::Default, Duration::from_secs(60));
+    let to = |now, tried: &[Arc<Endpoint>], purpose| match set.pick(now, tried, purpose) {
+        Picked::Endpoint(endpoint, _) => endpoint.name().clone(),
+        other => panic!("{other:?}"),
+    };
+    for _ in 0..100 {
+        assert_eq!(&to(NOW, &[], Purpose::Original), a.name());
+        assert_eq!(&to(NOW, &[Arc::clone(&a)], Purpose::Retry), b.name());
+    }
+    // However long it said.
+    let later = NOW + Duration::from_secs(10);
+    let drawn = (0..100).filter(|_| &to(later, &[], Purpose::Original) == b.name());
+    assert!(drawn.count() > 0);
+}
