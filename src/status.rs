@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tonic::Status;
-use tonic_hedge_engine::race::Pushback;
 
 use crate::{call::wire, lane::LANE_SHED, sealed::Sealed};
 
@@ -37,11 +36,9 @@ pub trait StatusExt: Sealed {
 
 impl StatusExt for Status {
     fn retry_after(&self) -> Option<Duration> {
-        match wire::pushback(self.metadata().as_ref()) {
-            Pushback::After(delay) => Some(delay),
-            Pushback::Stop => None,
-            Pushback::None => wire::retry_info_in(self.details()),
-        }
+        wire::come_again(self.metadata().as_ref(), || {
+            wire::retry_info_in(self.details())
+        })
     }
 
     fn shed_by(&self) -> Option<&str> {

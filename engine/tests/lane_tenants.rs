@@ -149,8 +149,7 @@ fn what_is_left_over() {
             let rates = run(&tenants, &lanes, &loads);
             let share = f64::from(limit) * 1_000.0 / takes as f64 / count as f64;
             assert!(
-                // Turns are spread, not dealt out: a fifth over a minute. Without them it is two fifths.
-                rates.iter().all(|rate| (rate / share - 1.0).abs() <= 0.2),
+                rates.iter().all(|rate| within_a_tenth(*rate, share)),
                 "{limit} places, {takes} ms: {rates:?} for {share}"
             );
         }

@@ -1,7 +1,5 @@
 //! What a finished attempt is: an answer, or a failure that another attempt could better.
 
-use std::time::Duration;
-
 use http::HeaderMap;
 use tonic::Code;
 use tonic_hedge_engine::race::{Pushback, Verdict};
@@ -114,15 +112,6 @@ pub(crate) fn health(code: Code, headers: &HeaderMap) -> Health {
         Code::ResourceExhausted if headers.contains_key(LANE_SHED) => Health::Sheds,
         _ if breaks(code) => Health::Fails,
         _ => Health::Works,
-    }
-}
-
-/// When to come again, by a status's pushback or else its details; `None` if never, or not said.
-pub(crate) fn come_again(status: &HeaderMap) -> Option<Duration> {
-    match wire::pushback(status) {
-        Pushback::None => wire::retry_info(status),
-        Pushback::After(delay) => Some(delay),
-        Pushback::Stop => None,
     }
 }
 

@@ -41,6 +41,19 @@ pub(crate) fn pushback(trailers: &HeaderMap) -> Pushback {
     })
 }
 
+/// When to come again: by the pushback in `status`, else as the `details` say. `None` if never, or not
+/// said.
+pub(crate) fn come_again(
+    status: &HeaderMap,
+    details: impl FnOnce() -> Option<Duration>,
+) -> Option<Duration> {
+    match pushback(status) {
+        Pushback::After(delay) => Some(delay),
+        Pushback::Stop => None,
+        Pushback::None => details(),
+    }
+}
+
 /// Takes out what tonic's client stumbles over: it panics on details that are not base64, believes
 /// the first of several statuses, and makes UNKNOWN of a status whose message is not UTF-8.
 ///

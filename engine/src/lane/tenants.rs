@@ -265,11 +265,13 @@ impl Tenants {
             let count = everybody().filter(|class| class.stays(time)).count() as u32;
             // Each in its turn has what is left over, so that in the long run all have the same.
             // Not one after the other: a turn that came as often as a call ends would be the same
-            // tenant's each time (Fibonacci hashing spreads any sequence of steps).
-            let first = ((time / RECOUNT).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
+            // tenant's each time. Multiples of the golden ratio are spread evenly, and so is each
+            // second, third or fourth of them; their upper bits are the fraction.
+            let fraction = (time / RECOUNT).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+            let first = (fraction * u64::from(count) >> 32) as u32;
             let active = everybody().filter(|class| class.active.load(Ordering::Relaxed));
             for (turn, class) in active.enumerate() {
-                let turn = first.wrapping_add(turn as u32) % count.max(1);
+                let turn = (first + turn as u32) % count.max(1);
                 class.turn.store(turn + 1, Ordering::Relaxed);
             }
             lane.set_tenants(count);

@@ -120,7 +120,7 @@ impl CallHost {
         // Given back without an outcome, the probe is the next call's.
         self.probe = None;
         // Else an endpoint that is idle since it sheds all would look like the best.
-        if let Some(delay) = classify::come_again(status) {
+        if let Some(delay) = wire::come_again(status, || wire::retry_info(status)) {
             let endpoint = held.ticket.endpoint();
             endpoint.shed(clock, self.terms.criticality, delay);
         }
