@@ -268,7 +268,7 @@ impl Tenants {
             // tenant's each time. Multiples of the golden ratio are spread evenly, and so is each
             // second, third or fourth of them; their upper bits are the fraction.
             let fraction = (time / RECOUNT).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-            let first = (fraction * u64::from(count) >> 32) as u32;
+            let first = ((fraction * u64::from(count)) >> 32) as u32;
             let active = everybody().filter(|class| class.active.load(Ordering::Relaxed));
             for (turn, class) in active.enumerate() {
                 let turn = (first + turn as u32) % count.max(1);
